@@ -81,3 +81,8 @@ class LinkSettings(BaseModel):
         description="Shares of the edges that are held out for validation and for testing, where the store has none "
         "held out.",
     )
+    split_times: str = Field(
+        "",
+        description="Where edges have times: two times, by a comma. Links that are asked about from the first one on "
+        "are for validation, from the second on for tests, others for training. Default: as the graph was ingested.",
+    )

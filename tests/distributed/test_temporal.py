@@ -302,7 +302,7 @@ REFUSED = [
     ({"views": "cyclic"}, "do not know times"),
     ({"topology_memory": 10**6}, "read from files"),
     ({"temporal_strategy": "last", "replace": True}, "none is drawn"),
-    ({"task": "links"}, "only nodes are asked about"),
+    ({"task": "links"}, "not said from when on"),
 ]
 
 

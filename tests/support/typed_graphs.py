@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +35,18 @@ WIDTHS = (5, 3, 0)
 RELATIONS = {"cites": (0, 0), "wrote": (1, 0), "knows": (1, 1), "at": (0, 2), "likes": (1, 0)}
 
 
-def typed_store(path: Path, num_nodes: int = 60, *, degree: int = 3, parts: int = 3) -> GraphStore:
-    """Nodes are re-ordered into parts; papers have one of two classes."""
+def typed_store(
+    path: Path, num_nodes: int = 60, *, degree: int = 3, parts: int = 3, more: Callable[[int, int], dict] | None = None
+) -> GraphStore:
+    """Nodes are re-ordered into parts; papers have one of two classes.
+
+    Args:
+        path: of the store.
+        num_nodes: of all types.
+        degree: edges into each node, by relation.
+        parts: number of parts.
+        more: gives further arrays, from the numbers of nodes and of edges.
+    """
     generator = np.random.default_rng(4)
     kinds = np.sort(generator.choice(3, num_nodes, p=(0.5, 0.35, 0.15))).astype(np.uint8)
     edges, relations = [], []
@@ -59,6 +70,7 @@ def typed_store(path: Path, num_nodes: int = 60, *, degree: int = 3, parts: int 
             for at, (name, width) in enumerate(zip(TYPES, WIDTHS, strict=True))
             if width
         },
+        **({} if more is None else more(num_nodes, sum(map(len, relations)))),
     }
     np.savez(path.with_suffix(".npz"), **arrays)
     partita.ingest(path.with_suffix(".npz"), path.with_suffix(".whole"), split=(0.5, 0.25, 0.25))

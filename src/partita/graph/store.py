@@ -403,6 +403,11 @@ class GraphStore:
         return self._whole_or_none("edge_time")
 
     @property
+    def node_time(self) -> Int64[np.ndarray, "N"] | None:
+        """int64 (N): from when on a node is there; the smallest number is always. ``None``: nodes were always there."""
+        return self._whole_or_none("node_time")
+
+    @property
     def seed_time(self) -> Int64[np.ndarray, "N"] | None:
         """int64 (N): when a node is asked about as a seed; ``None``: at no time in particular."""
         return self._whole_or_none("seed_time" if self.has("seed_time") else "node_time")

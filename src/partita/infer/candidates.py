@@ -19,6 +19,7 @@ from partita.graph.hashing import fold_arrays
 from partita.graph.store import GraphStore
 from partita.infer.known_answers import KnownAnswers, LinkQueries
 from partita.nn.decoders import Decoder
+from partita.tasks.links.in_time import NodesInTime
 from partita.tasks.links.metrics import compared
 
 Pairs = tuple[Int64[np.ndarray, "m"], Int64[np.ndarray, "m"]]
@@ -31,12 +32,20 @@ _SEED = 0x43414E44
 
 
 def sampled(
-    store: GraphStore, queries: LinkQueries, known: KnownAnswers, number: int, memory_limit: int
+    store: GraphStore,
+    queries: LinkQueries,
+    known: KnownAnswers,
+    number: int,
+    memory_limit: int,
+    *,
+    there: NodesInTime | None = None,
+    times: Int64[np.ndarray, "n"] | None = None,
 ) -> Iterator[Pairs]:
     """Sampled candidates of all queries, piece by piece.
 
     Each query has ``number`` different nodes of the type of its answer that are no known answers, all alike likely; or
-    all such nodes, where there are fewer.
+    all such nodes, where there are fewer. Queries that are asked at times have nodes that are there then, the same ones
+    wherever they ask the same.
 
     Args:
         store: the graph.
@@ -44,11 +53,17 @@ def sampled(
         known: answers that are no candidates, besides the true ones.
         number: of candidates.
         memory_limit: bytes for a piece, about.
+        there: which nodes are there when.
+        times: of queries.
     """
-    sizes = np.array([store.num_nodes] if store.schema is None else store.schema.num_nodes)
-    starts, order = np.cumsum(sizes) - sizes, store.ingest_order()
-    keys, answers = _keys(store, queries), known.counts()
-    taken = np.minimum(sizes[queries.types], number + answers + 1)  # so many are enough, whichever of them are known
+    of_types = np.array([store.num_nodes] if store.schema is None else store.schema.num_nodes)
+    starts, order = np.cumsum(of_types) - of_types, store.ingest_order()
+    sizes = of_types[queries.types]
+    if there is not None and times is not None:
+        sizes = there.counts(queries.types, times)
+        order = None if there.order is None else there.order.numpy()
+    keys, answers = _keys(store, queries, times), known.counts()
+    taken = np.minimum(sizes, number + answers + 1)  # so many are enough, whichever of them are known
     bounds = np.cumsum(taken)
     begin = 0
     while begin < len(queries):
@@ -58,9 +73,7 @@ def sampled(
         places = np.repeat(some, taken[some])
         drawn = [
             kernels.keyed_permutation(0, count, size, key).numpy()
-            for count, size, key in zip(
-                taken[some].tolist(), sizes[queries.types[some]].tolist(), keys[some].tolist(), strict=True
-            )
+            for count, size, key in zip(taken[some].tolist(), sizes[some].tolist(), keys[some].tolist(), strict=True)
         ]
         nodes = np.concatenate(drawn) + starts[queries.types[places]]
         nodes = nodes if order is None else order[nodes]
@@ -69,10 +82,11 @@ def sampled(
         begin = end
 
 
-def _keys(store: GraphStore, queries: LinkQueries) -> UInt64[np.ndarray, "n"]:
+def _keys(store: GraphStore, queries: LinkQueries, times: Int64[np.ndarray, "n"] | None) -> UInt64[np.ndarray, "n"]:
     key = fold(fold(int(Purpose.NEGATIVE), _SEED), 0 if queries.side == "head" else 1)
     keys = np.full(len(queries), key, np.uint64)
-    for column in (store.to_original(queries.given), store.to_original(queries.true), queries.relations):
+    which = store.to_original(queries.true) if times is None else times
+    for column in (store.to_original(queries.given), which, queries.relations):
         keys = fold_arrays(keys, column)
     return keys
 

@@ -20,7 +20,9 @@ from partita.infer.given_candidates import GivenCandidates
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.link_analysis import ALL_CANDIDATES, GIVEN_CANDIDATES
 from partita.infer.links import NodeRows, judge_links
+from partita.infer.links_in_time import in_time, judge_links_in_time
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
+from partita.infer.temporal import TemporalInference
 from partita.nn.model import Model
 from partita.runs.folder import RunFolder
 from partita.runs.load import load_run
@@ -52,6 +54,8 @@ def evaluate_split(
         StoreError: the store has no such split.
     """
     if isinstance(task, EdgeTask):
+        if isinstance(inference, TemporalInference):
+            return judge_links_in_time(inference, in_time(task), split, observer)
         return judge_links(inference, task, split, observer)
     seeds = task.seeds(split)
     sample = EmbeddingSample(seeds) if observer is not None and _has_embeddings(inference.model, seeds) else None
@@ -164,6 +168,9 @@ def evaluate(
         fix = "Leave one of both out"
         raise ConfigError("the links that are judged are those of the file of candidates", where="split", fix=fix)
     notes = {"notes": list(loaded.notes)} if loaded.notes else {}
+    if candidates is not None and isinstance(inference, TemporalInference):
+        fix = "Leave it out: an end is ranked among the nodes that are there, or --eval-negatives of them"
+        raise ConfigError("candidates of a file are asked about at no time", where="candidates", fix=fix)
     if candidates is not None and isinstance(task, EdgeTask):
         found = _among_given(inference, task, loaded.config, Path(candidates))
         return {**found, "checkpoint": name, **notes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from jaxtyping import Float, Float64, Int64
 
 from partita.graph.store import GraphStore
 from partita.infer.analysis import short
+from partita.nn.decoders import Side
 from partita.tasks.links.edges import RELATION, SOURCE, TARGET
 from partita.tasks.links.metrics import link_metrics, link_metrics_by
 from partita.tasks.task import Task
@@ -21,6 +23,7 @@ ALL_CANDIDATES, GIVEN_CANDIDATES = "all", "given"
 EXAMPLES = 10
 """Links that are kept of the best ranked ones, and of the worst."""
 SCORE_BINS = 40
+_SIDES: tuple[Side, ...] = ("tail", "head")
 
 
 @dataclass(frozen=True)
@@ -29,19 +32,22 @@ class LinkOutcome:
 
     Attributes:
         split: its name.
-        links: (n, 2) sources and targets, of a typed graph (n, 3) with numbers of relations; store ids.
-        ranks: (2, n) of their tails and of their heads, from 1.
-        scores: (n) of them.
+        links: (n, 2) sources and targets, of a typed graph (n, 3) with numbers of relations, in time (n, 4); ids of
+            the store.
+        ranks: (S, n) of their ends, from 1.
+        scores: (k) of them, or of none.
         others: (m) scores of pairs that are no edges.
         candidates: so many sampled nodes are ranked besides each end; 0: all of its type.
+        sides: whose ranks these are.
     """
 
     split: str
     links: Int64[np.ndarray, "n ends"]
-    ranks: Float64[np.ndarray, "2 n"]
-    scores: Float[np.ndarray, "n"]
+    ranks: Float64[np.ndarray, "S n"]
+    scores: Float[np.ndarray, "k"]
     others: Float[np.ndarray, "m"]
     candidates: int = 0
+    sides: tuple[Side, ...] = ("tail", "head")
 
     def analyzed(self, task: Task) -> dict[str, Any]:
         """What ``analysis.json`` says of the split; nothing of one without edges."""
@@ -54,7 +60,7 @@ class LinkOutcome:
             "kind": "links",
             "edges": len(self.links),
             "candidates": self.candidates or ALL_CANDIDATES,
-            "ranks": rank_histogram(self.ranks),
+            "ranks": rank_histogram(self.ranks, self.sides),
             "relations": self._relations(task.store),
             "best": self._examples(task.store, order[:few]),
             "worst": self._examples(task.store, np.argsort(-together, kind="stable")[:few]),
@@ -66,10 +72,10 @@ class LinkOutcome:
         ``hits@10``, most edges first; ``None`` of an untyped graph."""
         if store.schema is None:
             return None
-        found = link_metrics_by(self.ranks.ravel(), np.tile(self.links[:, RELATION], 2))
+        found = link_metrics_by(self.ranks.ravel(), np.tile(self.links[:, RELATION], len(self.sides)))
         names = store.schema.short_relations
         most = sorted(found.items(), key=lambda item: (-item[1]["ranks"], item[0]))
-        return {names[at]: {"edges": of.pop("ranks") // 2, **of} for at, of in most}
+        return {names[at]: {"edges": of.pop("ranks") // len(self.sides), **of} for at, of in most}
 
     def _relations(self, store: GraphStore) -> list[dict[str, Any]]:
         known = self.of_relations(store)
@@ -85,24 +91,27 @@ class LinkOutcome:
         return found
 
     def _examples(self, store: GraphStore, places: Int64[np.ndarray, "k"]) -> list[dict[str, Any]]:
-        links, ranks = self.links[places], self.ranks[:, places].tolist()
+        links, ranks = self.links[places], dict[Side, list[float | None]]()
+        for side in _SIDES:
+            known = side in self.sides
+            ranks[side] = self.ranks[self.sides.index(side), places].tolist() if known else [None] * len(places)
         names = [list(map(str, store.names(links[:, end]))) for end in (SOURCE, TARGET)]
         relations = [None] * len(places)
         if store.schema is not None:
             relations = [store.schema.short_relations[at] for at in links[:, RELATION]]
         return [
             {"source": source, "relation": relation, "target": target, "tail_rank": tail, "head_rank": head}
-            for source, target, relation, tail, head in zip(*names, relations, *ranks, strict=True)
+            for source, target, relation, tail, head in zip(*names, relations, *ranks.values(), strict=True)
         ]
 
 
-def rank_histogram(ranks: Float64[np.ndarray, "2 n"]) -> dict[str, Any]:
+def rank_histogram(ranks: Float64[np.ndarray, "S n"], sides: Sequence[Side] = _SIDES) -> dict[str, Any]:
     """How many tails, and heads, have a rank up to each bound and above the one before: 1, 2, 3, 5, 10, 20, 50, ..."""
     bounds = [1, 2, 3, 5]
     while bounds[-1] < ranks.max():
         bounds.append(bounds[-1] * 5 // 2 if str(bounds[-1])[0] == "2" else bounds[-1] * 2)
     counts = [np.bincount(np.searchsorted(bounds, of), minlength=len(bounds)).tolist() for of in ranks]
-    return {"up_to": bounds, "tails": counts[0], "heads": counts[1]}
+    return {"up_to": bounds, **{f"{side}s": of for side, of in zip(sides, counts, strict=True)}}
 
 
 def score_histogram(links: Float[np.ndarray, "n"], others: Float[np.ndarray, "m"]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,18 @@ from partita.graph.store import GraphStore
 from partita.infer.known_answers import LinkQueries, known_answers
 from partita.infer.link_files import nodes_of, pairs_of
 from partita.infer.links import NodeRows
+from partita.infer.links_in_time import in_time, of_each_time
 from partita.infer.ranking import BLOCK_BYTES
+from partita.infer.rows_in_time import RowsInTime
 from partita.infer.run import inference_of, join, launched, on_workers, require_memory
 from partita.infer.table_files import check_table_file, write_tables
-from partita.infer.top_links import NOBODY, TopLinks, top_links
+from partita.infer.temporal import TemporalInference
+from partita.infer.top_links import NOBODY, TopLinks, checked, top_links
 from partita.nn.decoders import Side
 from partita.runs.load import load_run
 from partita.sample.topology import as_tensor
 from partita.tasks.links.edges import RELATION, SOURCE, TARGET, is_symmetric, target_relations
+from partita.tasks.links.task import LinkTask
 from partita.tasks.task import EdgeTask, make_task
 
 _TOGETHER = 1 << 14
@@ -82,6 +87,10 @@ def predict_links(
     that a node has in the graph or in a held-out split are left out, and so is the node itself; equal scores are in
     the order of ingest. With ``pairs``, a row for each of them: ``source``, ``target``, of a typed graph ``relation``,
     ``score`` and ``probability``.
+
+    Of a run that samples neighbors by time, the neighbors are nodes that are there at the ``seed_time`` of the node, or
+    once all is known where it has none; those that it has already may be among them, as they may come again. Pairs are
+    asked about at the time of their source.
 
     In processes that torchrun has started, every one of them calls this, and they share the work; the first one
     writes the file.
@@ -151,12 +160,19 @@ def _predict(
         asked = nodes_of(graph, nodes, kind)
         require_memory(inference, graph, context)
         end: Side = "tail" if side == "tail" else "head"
-        tables = _best(NodeRows.of(inference), task, asked, end, number, links)
+        if isinstance(inference, TemporalInference):
+            times = inference.times_of(asked)
+            tables = _best_in_time(inference, in_time(task), asked, times, end, number, links)
+        else:
+            tables = _best(NodeRows.of(inference), task, asked, end, number, links)
     else:
         assert pairs is not None
         given = [as_tensor(np.ascontiguousarray(piece)) for piece in pairs_of(graph, Path(pairs), number)]
         require_memory(inference, graph, context)
-        tables = _scored(NodeRows.of(inference), task, given)
+        if isinstance(inference, TemporalInference):
+            tables = _scored(partial(_ends_in_time, inference), in_time(task), given)
+        else:
+            tables = _scored(partial(_ends, NodeRows.of(inference)), task, given)
     if context.mesh.rank == 0:
         first = list(islice(tables, 1))  # which takes longest: until then nothing is there that a kill could leave
         with written_aside(target) as aside:
@@ -216,16 +232,61 @@ def _best(
             known=known_answers(store, queries, both_ways=both_ways), memory_limit=limit,
         )  # fmt: skip
         found = _collected(own, group, k)
-        if found is None:
-            continue
-        rows, places = (found.ids != NOBODY).nonzero(as_tuple=True)
-        columns = {
-            "node": pa.array(store.names(queries.given[rows.numpy()])),
-            "neighbor": pa.array(store.names(found.ids[rows, places].numpy())),
-        }
-        if store.schema is not None:
-            columns["relation"] = pa.array([str(store.schema.relations[relation])] * len(rows))
-        yield pa.table({**columns, **task.columns(found.scores[rows, places].float().unsqueeze(1), flat=True)})
+        if found is not None:
+            yield _table_of(task, queries.given, found, relation)
+
+
+def _table_of(task: EdgeTask, given: Int64[np.ndarray, "n"], found: TopLinks, relation: int) -> pa.Table:
+    """The best neighbors of nodes, by the users' ids."""
+    store = task.store
+    rows, places = (found.ids != NOBODY).nonzero(as_tuple=True)
+    columns = {
+        "node": pa.array(store.names(given[rows.numpy()])),
+        "neighbor": pa.array(store.names(found.ids[rows, places].numpy())),
+    }
+    if store.schema is not None:
+        columns["relation"] = pa.array([str(store.schema.relations[relation])] * len(rows))
+    return pa.table({**columns, **task.columns(found.scores[rows, places].float().unsqueeze(1), flat=True)})
+
+
+def _best_in_time(
+    inference: TemporalInference,
+    task: LinkTask,
+    nodes: Int64[np.ndarray, "n"],
+    times: Int64[np.ndarray, "n"],
+    side: Side,
+    relation: int,
+    k: int,
+) -> Iterator[pa.Table]:
+    """The best neighbors that nodes may get, among those that are there at the times of the nodes; see :func:`_best`.
+
+    Rows of candidates are computed once for every distinct time. What was found is kept in memory, as nodes are told of
+    in the order asked for: 20 bytes for each neighbor.
+    """
+    store, group, in_time = task.store, inference.context.group("all"), task.in_time
+    assert in_time is not None
+    original = None if store.original_index is None else as_tensor(store.original_index)
+    limit = min(BLOCK_BYTES, max(1 << 20, min(group.gather(inference.memory_limit)) // 4))
+    best = TopLinks.merged([TopLinks.none(len(nodes), torch.empty(0, dtype=inference.dtype))], k)
+    kind = int(LinkQueries.for_nodes(store, nodes[:1], side, relation).types[0])
+    for which in of_each_time(times):
+        there = in_time.nodes.at(kind, int(times[which[0]]))
+        wanted = np.unique(np.concatenate([there, nodes[which]]))
+        table = RowsInTime.of(inference, wanted, np.full(len(wanted), times[which[0]]))
+        for begin in range(0, len(which), _TOGETHER):
+            some = which[begin : begin + _TOGETHER]
+            queries = LinkQueries.for_nodes(store, nodes[some], side, relation)
+            given, own = table.at(nodes[some], times[some]), torch.from_numpy(nodes[some])
+            with torch.no_grad():
+                for at, ids, scores in table.blocks(task.decoder, queries, given, store, limit):
+                    candidates, scores = torch.from_numpy(ids), checked(scores)
+                    absent = ~torch.from_numpy(np.isin(ids, there))
+                    scores[absent.unsqueeze(0) | (candidates == own[at, None])] = -torch.inf
+                    best.add(torch.from_numpy(some)[at], scores, candidates, original)
+    for begin in range(0, len(nodes), _TOGETHER):
+        mine = TopLinks(*(each[begin : begin + _TOGETHER] for each in (best.ids, best.original, best.scores)))
+        if (found := _collected(mine, group, k)) is not None:
+            yield _table_of(task, nodes[begin : begin + _TOGETHER], found, relation)
 
 
 def is_undirected(store: GraphStore) -> bool:
@@ -248,12 +309,30 @@ def _collected(own: TopLinks, group: Group, k: int) -> TopLinks | None:
     return TopLinks.merged([TopLinks(*each) for each in zip(ids, original, scores, strict=True)], k)
 
 
-def _scored(table: NodeRows, task: EdgeTask, pieces: list[Int64[Tensor, "n ends"]]) -> Iterator[pa.Table]:
+RowsOf = Callable[[Int64[Tensor, "n ends"]], tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]]
+"""Gives rows of the sources and of the destinations of pairs, on all workers."""
+
+
+def _ends(table: NodeRows, pairs: Int64[Tensor, "n ends"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    return table.at(pairs[:, SOURCE]), table.at(pairs[:, TARGET])
+
+
+def _ends_in_time(
+    inference: TemporalInference, pairs: Int64[Tensor, "n ends"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    """At the times of the sources."""
+    sources, targets = (pairs[:, end].numpy() for end in (SOURCE, TARGET))
+    times = inference.times_of(sources)
+    table = RowsInTime.of(inference, np.concatenate([sources, targets]), np.concatenate([times, times]))
+    return table.at(sources, times), table.at(targets, times)
+
+
+def _scored(rows_of: RowsOf, task: EdgeTask, pieces: list[Int64[Tensor, "n ends"]]) -> Iterator[pa.Table]:
     """Scores of pairs, on all workers."""
     store = task.store
     for piece in pieces:
         for some in piece.split(_TOGETHER):
-            scores = _scores(table, task, some)
+            scores = _scores(*rows_of(some), task, some)
             ends = some.numpy()
             columns = {
                 "source": pa.array(store.names(ends[:, SOURCE])),
@@ -265,8 +344,9 @@ def _scored(table: NodeRows, task: EdgeTask, pieces: list[Int64[Tensor, "n ends"
             yield pa.table({**columns, **task.columns(scores.float().unsqueeze(1), flat=True)})
 
 
-def _scores(table: NodeRows, task: EdgeTask, pairs: Int64[Tensor, "n ends"]) -> Float[Tensor, "n"]:
-    heads, tails = table.at(pairs[:, SOURCE]), table.at(pairs[:, TARGET])
+def _scores(
+    heads: Float[Tensor, "n d"], tails: Float[Tensor, "n d"], task: EdgeTask, pairs: Int64[Tensor, "n ends"]
+) -> Float[Tensor, "n"]:
     relations = pairs[:, RELATION] if pairs.shape[1] > RELATION else torch.zeros_like(pairs[:, SOURCE])
     with torch.no_grad():
         return task.decoder(heads, tails, relations)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from jaxtyping import Int, Int64
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from partita.core import progress
@@ -19,6 +21,9 @@ from partita.kernels import Relabeller, relabel
 from partita.nn.stage import Stage
 from partita.sample.blocks import sample_block
 from partita.sample.temporal import SeedTimes, TemporalTopology
+
+_ROWS_AT_ONCE = 1024
+"""Of nodes at times, at most, where a batch has room for more."""
 
 _KEY = StepKey(seed=0, epoch=2**62, step=0)
 """Of all draws: what is said of a node depends on nothing but the node, its time, and the model. No epoch has it."""
@@ -52,7 +57,7 @@ class TemporalInference(LayerwiseInference):
         with progress.task("infer", total=len(wanted), unit="nodes") as task:
             for at in range(0, rounds * size, size):
                 group = wanted[at : at + size]
-                rows, embedding = self._computed(group)
+                rows, embedding = self._computed(group, self._times.of_nodes[group.long()])
                 if len(group) == 0:
                     continue
                 if self.tap is not None:
@@ -60,11 +65,44 @@ class TemporalInference(LayerwiseInference):
                 yield OutputRows(group, rows, embedding)
                 task.advance(len(group))
 
-    def _computed(self, nodes: Int[Tensor, "R"]) -> tuple[Tensor, Tensor]:
-        """Output of nodes, and the rows that went into the last layer."""
-        times = self._times.of(nodes)
+    def times_of(self, nodes: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """When nodes are asked about."""
+        return self._times.of_nodes.numpy()[nodes]
+
+    def rows_at(
+        self, nodes: Int64[Tensor, "n"], times: Int64[Tensor, "n"]
+    ) -> Iterator[tuple[Int64[Tensor, "k"], Float[Tensor, "k C"]]]:
+        """Output of distinct pairs of a node and a time, piece by piece, in any order.
+
+        All workers call this, each with pairs of its own, and take everything that it yields.
+
+        Args:
+            nodes: store ids.
+            times: of each.
+
+        Yields:
+            places among the pairs, and what the model says of these.
+        """
+        order = torch.argsort(times, stable=True)
+        distinct = torch.unique_consecutive(times[order], return_inverse=True)[1]
+        pieces, begin, most = list[Tensor](), 0, max(2, min(self._times.slots, _ROWS_AT_ONCE))
+        while begin < len(order):
+            end = int(torch.searchsorted(distinct, distinct[begin] + self._times.slots))
+            pieces.append(order[begin : min(begin + most, end)])
+            begin += len(pieces[-1])
+        with self._evaluating():
+            # Workers who hold learnt rows are asked for them by all in turn.
+            for at in range(max(self.context.group("all").gather(len(pieces)))):
+                places = pieces[at] if at < len(pieces) else order[:0]
+                rows, _ = self._computed(nodes[places], times[places])
+                if len(places):
+                    yield places, rows
+
+    def _computed(self, nodes: Int[Tensor, "R"], asked: Int64[Tensor, "R"]) -> tuple[Tensor, Tensor]:
+        """Output of nodes at times, and the rows that went into the last layer."""
+        times = asked.unique()
         key, stages = replace(_KEY, times=times), cast("list[Stage]", list(self.model.stages))
-        requests: Int64[Tensor, "S"] = self._times.requests(nodes, times)
+        requests: Int64[Tensor, "S"] = self._times.requests_at(nodes, asked, times)
         blocks = list[Block]()
         for number in range(len(stages), 0, -1):
             blocks.insert(0, self._block(stages[number - 1], number, requests, key))

@@ -58,6 +58,26 @@ class TopLinks:
         order = order.gather(1, torch.argsort(scores.gather(1, order), dim=1, descending=True, stable=True))[:, :k]
         return cls(*(each.gather(1, order) for each in (ids, original, scores)))
 
+    def add(
+        self,
+        some: Int64[Tensor, "k"],
+        scores: Float[Tensor, "k c"],
+        ids: Int64[Tensor, "c"],
+        original: Int64[Tensor, "N"] | None,
+    ) -> None:
+        """Look at further candidates of some queries.
+
+        Args:
+            some: places of the queries, distinct.
+            scores: -inf of those that do not count.
+            ids: store ids of the candidates, ascending.
+            original: original index of every node; ``None``: the store id.
+        """
+        k = self.ids.shape[1]
+        before = TopLinks(self.ids[some], self.original[some], self.scores[some])
+        both = TopLinks.merged([before, _best_of_block(scores, ids, original, k)], k)
+        self.ids[some], self.original[some], self.scores[some] = both.ids, both.original, both.scores
+
 
 @torch.no_grad()
 def top_links(
@@ -96,28 +116,36 @@ def top_links(
         raise ConfigError(f"the {k} best are none", where="links", fix="Ask for at least 1")
     best = TopLinks.merged([TopLinks.none(len(queries), given)], k)
     for some, begin, scores in score_blocks(decoder, queries, given, rows, first, types, memory_limit):
-        if bool(scores.isnan().any()):
-            raise ConfigError(
-                "a link's score is not a number, so that none is the best",
-                where="links",
-                fix="Train again with a lower learning rate",
-            )
+        scores = checked(scores)
         scores[leave_out(scores, queries, some, begin, known)] = -torch.inf
         if not itself:
             own = torch.from_numpy(queries.given)[some] - begin
             there = torch.nonzero((own >= 0) & (own < scores.shape[1])).squeeze(1)
             scores[there, own[there]] = -torch.inf
-        found = _best_of_block(scores.cpu(), begin, original, k)
-        before = TopLinks(best.ids[some], best.original[some], best.scores[some])
-        both = TopLinks.merged([before, found], k)
-        best.ids[some], best.original[some], best.scores[some] = both.ids, both.original, both.scores
+        best.add(some, scores.cpu(), torch.arange(begin, begin + scores.shape[1]), original)
     return best
 
 
-def _best_of_block(scores: Float[Tensor, "n c"], begin: int, original: Int64[Tensor, "N"] | None, k: int) -> TopLinks:
-    """The k best columns of a block."""
-    ids = torch.arange(begin, begin + scores.shape[1])
-    indices = ids if original is None else original[begin : begin + scores.shape[1]]
+def checked(scores: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+    """The scores.
+
+    Raises:
+        ConfigError: one is not a number.
+    """
+    if bool(scores.isnan().any()):
+        raise ConfigError(
+            "a link's score is not a number, so that none is the best",
+            where="links",
+            fix="Train again with a lower learning rate",
+        )
+    return scores
+
+
+def _best_of_block(
+    scores: Float[Tensor, "n c"], ids: Int64[Tensor, "c"], original: Int64[Tensor, "N"] | None, k: int
+) -> TopLinks:
+    """The k best columns of a block, whose candidates are in ascending order."""
+    indices = ids if original is None else original[ids]
     if original is not None:  # ties are for the lowest index, so columns come in its order
         order = torch.argsort(indices)
         ids, indices, scores = ids[order], indices[order], scores[:, order]

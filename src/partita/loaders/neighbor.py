@@ -21,7 +21,7 @@ from partita.core.errors import ConfigError, nearest
 from partita.core.keys import Purpose, StepKey
 from partita.graph.schema import Schema
 from partita.graph.store import GraphStore
-from partita.graph.times import ALWAYS
+from partita.graph.times import ALWAYS, LATEST
 from partita.kernels import Relabeller
 from partita.loaders.batch import Batch
 from partita.loaders.columns import column_of
@@ -211,6 +211,7 @@ class NeighborLoader:
         if missing := int((times == ALWAYS).sum()):
             what = f"{missing:,} of the {len(times):,} input nodes have no time at which to ask about them"
             raise ConfigError(what, where=where, fix="Give input_time, or other input nodes")
+        times = times.clamp(max=LATEST)  # what is never there is not seen then, either
         pairs = torch.stack([self._seeds, times], 1)
         if len(pairs.unique(dim=0)) < len(pairs):
             raise ConfigError("a node is there more than once at one time", where=where, fix="Give every pair once")

@@ -27,7 +27,8 @@ def metrics(run: RunFiles) -> Table | None:
     rows = [[split, *(score(of.get(name)) for name in names)] for split, of in reached.items()]
     candidates = _found(run).get("candidates", "all")
     among = "all nodes" if candidates == "all" else f"{candidates:,} sampled nodes"
-    note = f"MRR and Hits@k: of both ends of every edge, among {among} of their type that make no other known edge."
+    ends = "both ends" if len(_found(run)["ranks"]) > 2 else "an end"
+    note = f"MRR and Hits@k: of {ends} of every edge, among {among} of their type that make no other known edge."
     if any(of.get("auc") is not None for of in reached.values()):
         note += " AUC and AP: beside as many random pairs that are no edges."
     return Table("Metrics", ["", *map(metric_label, names)], rows, note)
@@ -51,6 +52,7 @@ def ranks(run: RunFiles) -> Figure | None:
             "hovertemplate": "rank %{x}: %{customdata:,} edges (%{y:.1%})<extra>%{fullData.name}</extra>",
         }
         for side, color in zip(("tails", "heads"), COLORS)
+        if side in found
     ]  # fmt: skip
     layout = {
         "barmode": "group", "showlegend": True, "xaxis": {"title": {"text": "rank"}, "type": "category"},
@@ -112,8 +114,8 @@ def examples(run: RunFiles) -> list[Table]:
     """The edges that rank worst, and those that rank best, by the users' ids."""
     made = []
     for key, title, note in (
-        ("worst", "Worst ranked edges", "Highest sum of both ranks."),
-        ("best", "Best ranked edges", "Lowest sum of both ranks; of equal ones the first."),
+        ("worst", "Worst ranked edges", "Highest sum of ranks."),
+        ("best", "Best ranked edges", "Lowest sum of ranks; of equal ones the first."),
     ):
         found = _found(run).get(key)
         if not found:
@@ -134,5 +136,7 @@ def examples(run: RunFiles) -> list[Table]:
     return made
 
 
-def _rank(value: float) -> str:
+def _rank(value: float | None) -> str:
+    if value is None:
+        return ""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

@@ -31,10 +31,35 @@ from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.node_types import NodeTypes
 from partita.core.records import Sampled, TargetEdges
+from partita.graph.store import GraphStore
 from partita.graph.times import ALWAYS
 from partita.kernels import checks
 from partita.kernels.reference.relations import DrawnRuns, Runs
 from partita.sample.topology import ArrayTopology
+
+EDGE_TIME = "edge_time"
+"""The column of a store."""
+
+
+def draws_by_time(strategy: str, store: GraphStore) -> bool:
+    """Whether neighbors are sampled not later than the times of seeds: where the edges have times, unless refused.
+
+    Args:
+        strategy: the setting ``temporal_strategy``.
+        store: the graph.
+
+    Raises:
+        ConfigError: they should be, and edges have no times.
+    """
+    if strategy == "none" or store.has(EDGE_TIME):
+        return strategy != "none"
+    if strategy == "auto":
+        return False
+    raise ConfigError(
+        "the edges of the store have no times",
+        where="temporal_strategy",
+        fix="Ingest the graph again with edge_time or node_time, or leave temporal_strategy out",
+    )
 
 
 class TemporalTopology(ArrayTopology):
@@ -95,7 +120,7 @@ class TemporalTopology(ArrayTopology):
         return other
 
     def without(self, excluded: TargetEdges) -> ArrayTopology:
-        """No edges can be left out so far.
+        """No edges can be left out; those that are predicted are later than the time at which they are asked about.
 
         Raises:
             ConfigError: always.
@@ -241,8 +266,13 @@ class SeedTimes:
 
     def requests(self, nodes: Int[Tensor, "R"], times: Int64[Tensor, "T"]) -> Int64[Tensor, "R"]:
         """Nodes at their times, which are among those of the batch."""
-        nodes = nodes.long()
-        return nodes * self.slots + torch.searchsorted(times, self.of_nodes[nodes])
+        return self.requests_at(nodes, self.of_nodes[nodes.long()], times)
+
+    def requests_at(
+        self, nodes: Int[Tensor, "R"], asked: Int64[Tensor, "R"], times: Int64[Tensor, "T"]
+    ) -> Int64[Tensor, "R"]:
+        """Nodes at any of the times of the batch."""
+        return nodes.long() * self.slots + torch.searchsorted(times, asked)
 
 
 def slots_for(batch_size: int) -> int:

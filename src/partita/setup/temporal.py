@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-import numpy as np
 import torch
 
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
-from partita.graph.times import ALWAYS
+from partita.graph.times import ALWAYS, LATEST
 from partita.nn.model import Model
 from partita.sample.samplers import SAMPLERS
-from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
+from partita.sample.temporal import EDGE_TIME, SeedTimes, TemporalTopology, draws_by_time, slots_for
 from partita.sample.topology import ArrayTopology, as_tensor
+from partita.setup.check import LINKS
 from partita.setup.sampler import WHOLE, sampler_type
-from partita.setup.windows import EDGE_TIME, WINDOW, windows_of
+from partita.setup.windows import WINDOW, windows_of
 
-_NONE, _LAST, _AUTO = "none", "last", "auto"
+_NONE, _LAST = "none", "last"
 _IGNORE = "set temporal_strategy to none, so that edges of the future carry messages, too"
 
 
@@ -26,7 +24,8 @@ def is_temporal(config: Config, store: GraphStore) -> bool:
     """Whether neighbors are sampled not later than the times of seeds: where the edges have times, unless refused.
 
     Raises:
-        ConfigError: they should be, and edges or seeds have no times; or they should not, and there is a window.
+        ConfigError: they should be, and edges or nodes that are seeds have no times; or they should not, and there is
+            a window.
     """
     if config.time_window is not None and (config.temporal_strategy == _NONE or not store.has(EDGE_TIME)):
         raise ConfigError(
@@ -34,17 +33,9 @@ def is_temporal(config: Config, store: GraphStore) -> bool:
             where=WINDOW,
             fix="Leave time_window out, or use a store with edge_time",
         )
-    if config.temporal_strategy == _NONE:
+    if not draws_by_time(config.temporal_strategy, store):
         return False
-    if not store.has(EDGE_TIME):
-        if config.temporal_strategy == _AUTO:
-            return False
-        raise ConfigError(
-            "the edges of the store have no times",
-            where="temporal_strategy",
-            fix="Ingest the graph again with edge_time or node_time, or leave temporal_strategy out",
-        )
-    if store.seed_time is None:
+    if store.seed_time is None and config.task != LINKS:
         raise ConfigError(
             "the edges have times, and the nodes have none, so it is not known when seeds are asked about",
             where=str(store.path),
@@ -69,7 +60,7 @@ def check_temporal(config: Config, store: GraphStore, device: str, model: Model)
         return
     store.require_whole("sampling by time")
     times = store.seed_time
-    for split, ids in store.splits.items():
+    for split, ids in {} if config.task == LINKS else store.splits.items():
         if times is not None and (missing := int((times[ids] == ALWAYS).sum())):
             raise ConfigError(
                 f"{missing:,} of the {len(ids):,} nodes of the split '{split}' have no time at which to ask about them",
@@ -113,35 +104,48 @@ def check_temporal(config: Config, store: GraphStore, device: str, model: Model)
 
 
 def require_no_times(config: Config, store: GraphStore) -> None:
-    """Refuse a task whose seeds are not nodes in a graph with times, unless these are ignored.
+    """Refuse a task whose seeds are neither nodes nor say when they are asked about, unless times are ignored.
 
     Raises:
         ConfigError: they are not.
     """
     if is_temporal(config, store):
         raise ConfigError(
-            "only nodes are asked about at times, so far; links, and other rows of nodes, are not",
+            "only nodes, and seeds that say when, are asked about at times; other rows of nodes are not",
             where="task",
-            fix="Set temporal_strategy to none, so that edges of the future carry messages, too",
+            fix="Give the task the methods of partita.tasks.times.TimedTask, or set temporal_strategy to none, so that "
+            "edges of the future carry messages, too",
         )
 
 
 def seed_times(config: Config, store: GraphStore) -> SeedTimes | None:
-    """When seeds are asked about; ``None``: at no time in particular."""
+    """When nodes are asked about as seeds; ``None``: at no time in particular."""
     if not is_temporal(config, store):
         return None
-    given = as_tensor(cast(np.ndarray, store.seed_time))
-    # Nodes without a time, which are in no split, are asked about once all is known; the largest integer is never.
-    times = given.masked_fill(given == ALWAYS, torch.iinfo(torch.int64).max - 1)
-    return SeedTimes(times, slots_for(config.batch_size or store.num_nodes))
+    known = store.seed_time
+    if config.task == LINKS and not store.has("seed_time"):
+        known = None  # what may come next is asked once all is known, not when a node has come to be
+    if known is None:
+        times = torch.full((store.num_nodes,), LATEST)
+    else:
+        given = as_tensor(known)
+        # Nodes without a time, which are in no split, are asked about once all is known.
+        times = given.masked_fill(given == ALWAYS, LATEST).clamp(max=LATEST)
+    return SeedTimes(times, _slots(config, store))
+
+
+def _slots(config: Config, store: GraphStore) -> int:
+    """Of batches; where all seeds are one, these are edges where links are predicted, and may be in a user's task."""
+    of_nodes = config.task != LINKS and ":" not in config.task
+    return slots_for(config.batch_size or (store.num_nodes if of_nodes else max(store.num_nodes, store.num_edges)))
 
 
 def with_times(local: ArrayTopology, config: Config, store: GraphStore) -> ArrayTopology:
     """The edges of a store, drawn not later than the times of seeds where that is asked for."""
-    times = seed_times(config, store)
-    if times is None:
+    if not is_temporal(config, store):
         return local
     edge_time = as_tensor(store.held(EDGE_TIME)[0])
     return TemporalTopology(
-        local, edge_time, times.slots, last=config.temporal_strategy == _LAST, windows=windows_of(config, store)
-    )
+        local, edge_time, _slots(config, store), last=config.temporal_strategy == _LAST,
+        windows=windows_of(config, store),
+    )  # fmt: skip

@@ -25,7 +25,7 @@ from partita.graph.metadata import MULTILABEL, REGRESSION, TYPE_PREFIX
 from partita.graph.schema import Schema
 from partita.graph.small import BITS
 from partita.graph.splits import seeded_split, write_splits
-from partita.graph.times import ALWAYS, DATES
+from partita.graph.times import ALWAYS, DATES, SPLIT_TIMES
 from partita.graph.writer import StoreWriter
 from partita.sources.array_graph import ArrayGraph
 from partita.sources.batch import Cells, counted
@@ -160,6 +160,8 @@ class _Job:
     schema: Schema | None = None
     time_cells: TimeCells = field(default_factory=TimeCells)
     seed_time: Int64[np.ndarray, "N"] | None = None
+    has_edge_times: bool = False
+    split_times: tuple[int, int] | None = None
     edge_features: int = 0
     held_out: dict[str, int] = field(default_factory=dict)
 
@@ -217,6 +219,7 @@ class _Job:
             encoded |= {NOTE: encoding.to_json()} if known else {}
             encoded |= {DATES: True} if self.time_cells.dates else {}
             encoded |= self._finish_typed_features(typed_features, found.get("train"))
+            encoded |= {} if self.split_times is None else {SPLIT_TIMES: list(self.split_times)}
             task, classes, names = self._labels_of(label_summary)
             if isinstance(inputs.graph, ArrayGraph):
                 self.notes += inputs.graph.notes
@@ -348,6 +351,7 @@ class _Job:
         for name, values in node_times.items():
             writer.write(name, values)
         self.seed_time = node_times.get("seed_time", node_times.get("node_time"))
+        self.has_edge_times = dated
         if dated and node_times:
             self.notes.append("edges have times: neighbors are sampled not later than the time of each seed")
         self.edge_features = 0 if features is None else features.width
@@ -583,14 +587,20 @@ class _Job:
     def _by_time(
         self, labels: LabelSummary | None, bounds: Sequence[str], given: str
     ) -> tuple[dict[str, Int64[np.ndarray, "s"]], str]:
-        """Labeled nodes by the times at which they are asked about; those without a time are in no split."""
+        """Labeled nodes by the times at which they are asked about; those without a time are in no split.
+
+        Links are split by the same times, which the store notes for them.
+        """
         where = "split_times"
         if given:
             raise ConfigError(f"the source has a split ({given})", where=where, fix="Leave split_times out")
-        if self.seed_time is None or labels is None:
-            what = "there are no labels" if labels is None else "nodes have no times at which they are asked about"
+        if labels is None and not self.has_edge_times:
+            fix = "Give labels, or times of edges, which are links to be predicted; or leave split_times out"
+            raise ConfigError("there are neither labels nor times of edges", where=where, fix=fix)
+        if labels is not None and self.seed_time is None:
+            what = "nodes have no times at which they are asked about"
             raise ConfigError(
-                what, where=where, fix="Give seed_time or node_time, and labels; or leave split_times out"
+                what, where=where, fix="Give seed_time or node_time, or leave out the labels; or leave split_times out"
             )
         if len(bounds) != 2:
             fix = "Give when validation begins, and when tests do, for instance 2026-01-01,2026-02-01"
@@ -598,10 +608,13 @@ class _Job:
         val, test = self.time_cells.points([str(bound) for bound in bounds], where)
         if not ALWAYS < val <= test:
             raise ConfigError(f"{bounds[1]} is before {bounds[0]}", where=where, fix="Give the earlier time first")
-        times = self.seed_time
+        self.split_times, times = (val, test), self.seed_time
+        rule = f"by time: validation from {bounds[0]}, tests from {bounds[1]}"
+        if labels is None or times is None:
+            return {}, rule
         there, part = labels.labeled & (times != ALWAYS), np.searchsorted([val, test], times, side="right")
         found = {name: np.flatnonzero(there & (part == number)) for number, name in enumerate(("train", "val", "test"))}
-        return found, f"by time: validation from {bounds[0]}, tests from {bounds[1]}"
+        return found, rule
 
     def _seeded(self, labels: LabelSummary) -> tuple[dict[str, Int64[np.ndarray, "s"]], str]:
         if self.options.split is None:

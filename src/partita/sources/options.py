@@ -133,7 +133,7 @@ class IngestOptions(Options):
     ] = (0.6, 0.2, 0.2)  # fmt: skip
     split_times: Annotated[
         Sequence[str] | None, "Two times, by a comma: seeds from the first on are for validation, from the second on "
-        "for tests; all others for training.", words_by_commas,
+        "for tests; all others for training. So are labeled nodes, and links where edges have times.", words_by_commas,
     ] = None  # fmt: skip
     split_seed: Annotated[int, "Seed of the random split.", SEEDS] = 0
     split_index: Annotated[int | None, "Which of several splits of an .npz file.", Range(0, 2**31 - 1)] = None

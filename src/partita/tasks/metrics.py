@@ -13,7 +13,7 @@ from torch import Tensor
 
 from partita.core.errors import ConfigError, nearest
 from partita.core.registry import Registry
-from partita.tasks.links.metrics import LINK_METRICS, among_negatives
+from partita.tasks.links.metrics import LINK_METRICS, MAP, among_negatives
 from partita.tasks.task import Answers, ClassCounts, Task, weights_of
 
 Metrics = dict[str, float]
@@ -162,7 +162,7 @@ METRICS: Registry[Metric] = Registry(
         "mae": Metric(mae, higher_is_better=False),
         "rmse": Metric(rmse, higher_is_better=False),
         "r2": Metric(r2),
-        **{name: Metric(partial(among_negatives, name)) for name in LINK_METRICS},
+        **{name: Metric(partial(among_negatives, name)) for name in (*LINK_METRICS, MAP)},
     },
     adapt=_as_metric,
 )

@@ -29,6 +29,7 @@ from partita.setup.tiers import check_look_ahead
 from partita.setup.topology import check_topology_memory
 from partita.tasks.metrics import selection_metric
 from partita.tasks.task import AdjustableTask, EdgeTask, SampledTask, Task, adjusted_task, task_name, training_seeds
+from partita.tasks.times import TimedTask
 from partita.train.isolated import PartViews
 from partita.train.phase import Views
 from partita.train.team import Team
@@ -155,7 +156,7 @@ def check_times(config: Config, store: GraphStore, device: str, model: Model, ta
     """
     check_temporal(config, store, device, model)
     check_ages(config, store, model)
-    if isinstance(task, SampledTask) or task.seeds("train").ndim > 1:
+    if not isinstance(task, TimedTask) and (isinstance(task, SampledTask) or task.seeds("train").ndim > 1):
         require_no_times(config, store)
 
 

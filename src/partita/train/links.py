@@ -11,7 +11,7 @@ from partita.core.errors import ConfigError, StoreError
 from partita.graph.options import SplitLinksOptions
 from partita.graph.store import GraphStore
 from partita.setup.check import LINKS, check_names
-from partita.setup.temporal import require_no_times
+from partita.setup.temporal import is_temporal
 
 SUFFIX = ".links"
 """Of the store with links held out, behind the name of the one that has them all."""
@@ -20,7 +20,8 @@ SUFFIX = ".links"
 def with_held_out(store: GraphStore, config: Config, context: Context | None = None) -> GraphStore:
     """The store that a run trains on: the one given, unless links are predicted and it has none held out.
 
-    Then links are held out as ``partita split`` does it, in a store beside, which later runs find there.
+    Then links are held out as ``partita split`` does it, in a store beside, which later runs find there; but none where
+    edges have times that count, by which links are split then.
 
     Args:
         store: the one that was given.
@@ -31,11 +32,10 @@ def with_held_out(store: GraphStore, config: Config, context: Context | None = N
         StoreError: what is beside the store is something else, or nothing can be written there.
         ConfigError: the shares are impossible, or a name in the settings stands for nothing.
     """
-    if config.task != LINKS or store.held_out:
+    if config.task != LINKS or store.held_out or is_temporal(config, store):  # those of times are split by time
         return store
     check_names(config)  # before anything is written
     store.require_whole("holding links out")
-    require_no_times(config, store)
     if context is None or context.mesh.size == 1:
         return GraphStore.open(_beside(store, config))
     if context.mesh.hosts > 1:

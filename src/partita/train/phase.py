@@ -20,8 +20,8 @@ from partita.isolated.coverage import Covered
 from partita.isolated.syncs import Sync
 from partita.parallel.engine import Engine, MiniBatch
 from partita.runs.checkpoint import TrainState
-from partita.sample.temporal import SeedTimes
 from partita.tasks.task import Task
+from partita.tasks.times import TaskTimes
 from partita.train.pipeline import PipelineStage
 
 SETTLE_STEPS = 50
@@ -74,7 +74,7 @@ class TrainPhase:
     communicators: int = 1
     streams: Streams = field(default_factory=Streams)
     apart: bool = True
-    times: SeedTimes | None = None
+    times: TaskTimes | None = None
 
     def sample(self, step: int) -> MiniBatch | None:
         """This worker's share of the batch of a step; ``None`` where it has none."""
@@ -83,9 +83,11 @@ class TrainPhase:
         # Several steps are sampled side by side, so each of them needs no further threads.
         with communicator(step % self.communicators), current(self.streams.device), kernels.limited(1):
             seeds = self.seeds(step)
-            key, requests = self.key(step), self.task.requests(seeds)
-            if self.times is not None and key.times is not None:
-                requests = self.times.requests(requests, key.times)
+            key, times = self.key(step), self.times
+            if times is None or key.times is None:
+                requests = self.task.requests(seeds)
+            else:
+                requests = times.requests(seeds, key.times)
             return self.engine.sample(requests.to(self.streams.device), key, seeds=seeds)
 
     def outline(self, step: int) -> MiniBatch | None:

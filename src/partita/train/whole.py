@@ -31,6 +31,7 @@ from partita.setup.temporal import seed_times, with_times
 from partita.setup.tiers import cache_settings, looks_ahead, measured_look_ahead, memory_note, row_bytes
 from partita.setup.topology import open_topology, topology_note
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
+from partita.tasks.times import TaskTimes
 from partita.train.phase import EpochEnd, TrainPhase, Views
 from partita.train.team import Team
 
@@ -76,7 +77,7 @@ class WholeGraph(Views):
             )  # fmt: skip
             local, rows, self._notes = placed.topology, placed.rows, placed.notes
             self._cache = replace(self._cache, bytes=placed.cache)
-        self._times = seed_times(config, store)
+        self._times = TaskTimes.of_run(task, seed_times(config, store))
         attach_times(model, store)
         topology = place_topology(with_times(local, config, store), config.topology, store, context)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
@@ -105,13 +106,14 @@ class WholeGraph(Views):
     def _at_times(self, key: StepKey) -> StepKey:
         if self._times is None:
             return key
-        return replace(key, times=self._times.of(self.seed_order.batch(key.epoch, key.step)))
+        order, start = self.seed_order, key.step * self.seed_order.batch_size
+        # Without what is drawn for them, which has the same times.
+        return replace(key, times=self._times.of(order.between(key.epoch, start, start + order.size(key.step))))
 
     def _requests(self, seeds: Int[Tensor, "B ..."]) -> Int[Tensor, "R"]:
         """Nodes whose rows this worker wants for a batch; where seeds have times, at these."""
-        requests = self._task.requests(self._team.share(seeds))
-        if self._times is not None:
-            requests = self._times.requests(requests, self._times.of(seeds))
+        mine, times = self._team.share(seeds), self._times
+        requests = self._task.requests(mine) if times is None else times.requests(mine, times.of(seeds))
         return requests.to(self._team.context.device)
 
     def start(self) -> list[str]:
@@ -127,7 +129,9 @@ class WholeGraph(Views):
         notes = [
             memory_note(self._config, self._feature_bytes, workers), topology_note(self._config, self._store, workers)
         ]  # fmt: skip
-        return [*self._notes, *(note for note in notes if note is not None)]
+        timed = None if self._times is None else self._times.timed
+        of_times = [] if timed is None else timed.time_notes()
+        return [*self._notes, *of_times, *(note for note in notes if note is not None)]
 
     def _look_ahead(self, key: StepKey) -> None:
         """See how many batches there is memory to know ahead, where the settings leave it open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from edge_files import N, topology
@@ -9,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from temporal_steps import ALWAYS, until
 
+import partita
+from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.records import TargetEdges
+from partita.graph.store import GraphStore
 from partita.sample.temporal import SeedTimes, TemporalTopology, Windows, slots_for
-from partita.sample.topology import ArrayTopology
+from partita.sample.topology import ArrayTopology, LocalTopology
+from partita.setup.temporal import seed_times, with_times
 
 SPAN = 12
 
@@ -101,3 +106,23 @@ def test_what_cannot_be_is_refused():
         temporal.sample(torch.tensor([4]), 1, 2)
     with pytest.raises(ValueError, match="2 fanouts for 1 relations"):
         temporal.at_times(edge_time[:1]).sample(torch.tensor([4]), 1, (2, 2))
+
+
+def test_edges_that_are_never_there_carry_no_messages(tmp_path):
+    """Not even for nodes that are asked about once all is known, in runs and in loaders."""
+    never = torch.iinfo(torch.int64).max
+    arrays = {
+        "edge_index": np.array([[0, 1, 2], [3, 3, 3]]), "edge_time": np.array([5, never - 1, never]),
+        "seed_time": np.array([never, -(2**63), 3, never - 1]), "x": np.ones((4, 2), np.float32), "y": np.arange(4) % 2,
+    }  # fmt: skip
+    partita.ingest(arrays, tmp_path / "g", split=None)
+    store = GraphStore.open(tmp_path / "g")
+    config = Config.make({"task": "classes", "batch_size": 4})
+    times = seed_times(config, store)
+    assert times.of_nodes.tolist() == [never - 1, never - 1, 3, never - 1]
+    topology = with_times(LocalTopology(store), config, store).at_times(torch.tensor([never - 1]))
+    assert sorted((topology.sample(torch.tensor([3 * times.slots]), 1, -1).indices // times.slots).tolist()) == [0, 1]
+    loader = partita.NeighborLoader(
+        store, [-1], input_nodes=np.array([3]), batch_size=1, temporal_strategy="uniform", input_time=np.array([never])
+    )
+    assert next(iter(loader)).edge_index.shape == (2, 2)

@@ -375,7 +375,10 @@ def test_splits_by_time(tmp_path: Path, unit, bounds) -> None:
         ({"split_times": ("soon", "later")}, "'soon' is no time"),
         ({"split_times": ("1", "2"), "train_mask": np.ones(NODES, bool)}, "the source has a split"),
         ({"split_times": ("1", "2"), "node_time": None}, "no times at which they are asked about"),
-        ({"split_times": ("1", "2"), "y": None}, "there are no labels"),
+        (
+            {"split_times": ("1", "2"), "y": None, "edge_time": None, "node_time": None},
+            "neither labels nor times of edges",
+        ),
     ],
 )
 def test_splits_by_time_that_cannot_be(tmp_path: Path, changes, message) -> None:

@@ -21,7 +21,7 @@ from partita.core.errors import ConfigError, InputError, StoreError
 from partita.graph.column_specs import MASKS
 from partita.graph.schema import REVERSE_PREFIX, check_names
 from partita.graph.store import GraphStore
-from partita.graph.times import ALWAYS
+from partita.graph.times import ALWAYS, NEVER
 from partita.sources.arrays import ArrayFile
 from partita.sources.batch import Cells, Kind
 from partita.sources.databases.columns import Encoder, Words, by_number, from_json, to_json, words_of
@@ -35,8 +35,6 @@ from partita.sources.typed_pieces import Piece, Triple, TypedPieces, held, mappe
 
 NOTE = "database"
 """In a store's notes: the tables that it was made of, with the encoders of their columns."""
-NEVER = np.iinfo(np.int64).max
-"""The time of edges that carry no messages."""
 _USED = ("label_column", "split_column", "drop_columns", "categorical", "like", "tables", "row_times", "targets")
 """Options that tell what tables and columns are."""
 

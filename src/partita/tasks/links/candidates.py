@@ -16,7 +16,8 @@ from partita.graph.store import GraphStore
 from partita.kernels.links import Alias
 from partita.nn.decoders import Side
 from partita.sample.topology import as_tensor
-from partita.tasks.links.edges import COLUMN
+from partita.tasks.links.edges import COLUMN, TIME
+from partita.tasks.links.in_time import InTime
 
 Group = tuple[Tensor | None, Tensor]
 """Places of edges, ``None`` for all of them, and their candidates: (K) where they share them, else (b, K)."""
@@ -33,10 +34,14 @@ class Negatives:
         count: candidates of each link, where their number can be chosen.
         shared: links have the same candidates wherever their ends have the same type.
         counted: their number can be chosen.
+        by_time: where edges are asked about at times, only nodes are drawn that are there then.
+        in_time: what is known of that; ``None``: edges are asked about at no time in particular.
     """
 
     shared: bool = False
     counted: bool = True
+    by_time: bool = False
+    in_time: InTime | None = None
 
     def __init__(self, store: GraphStore, count: int, relations: Sequence[int] | None = None) -> None:
         """Use :meth:`of`."""
@@ -51,31 +56,42 @@ class Negatives:
         self._seen = set[Side]()
 
     @classmethod
-    def of(cls, store: GraphStore, count: int, relations: Sequence[int] | None = None) -> Negatives:
+    def of(
+        cls, store: GraphStore, count: int, relations: Sequence[int] | None = None, in_time: InTime | None = None
+    ) -> Negatives:
         """Candidates from a store.
 
         Args:
             store: the graph; original indices are taken from it.
             count: candidates of each link.
             relations: numbers of those that links have; ``None``: any of the store.
+            in_time: links are asked about at times, which their rows have.
 
         Raises:
-            ConfigError: the count is below 1.
+            ConfigError: the count is below 1, or candidates of this kind are drawn whether they are there or not.
         """
         if count < 1:
             raise ConfigError(f"{count} negatives are none", where="negatives", fix="Use at least 1")
-        return cls(store, count, relations)
+        if in_time is not None and (cls.shared or not cls.by_time):
+            raise ConfigError(
+                "links that are asked about at times have negatives of their own, which are there then",
+                where="negative_sampler",
+                fix="Use negative_sampler uniform or degree",
+            )
+        found = cls(store, count, relations)
+        found.in_time = in_time
+        return found
 
     def width(self, batch_size: int) -> int:
         """K, the number of candidates of each link in a batch of some size."""
         return self.count
 
     def candidates(self, batch: Int64[Tensor, "B ends"], key: StepKey, side: Side) -> Int64[Tensor, "B K"]:
-        """Candidates for one end of every link.
+        """Candidates for one end of every link; where no node of its type is there yet, the end itself, which is none.
 
         Args:
             batch: the whole batch of all workers, in its order: rows ``[source, destination]``, or ``[source,
-                destination, relation]`` in a typed graph; store ids.
+                destination, relation]`` in a typed graph, or with a time behind that; store ids.
             key: of the step.
             side: which end.
 
@@ -173,6 +189,17 @@ class Negatives:
         """Nodes of the given types, some for each."""
         first, sizes = as_tensor(self._first)[types], as_tensor(self._sizes)[types]
         return kernels.draw_candidates(key, first, sizes, self.count, alias=alias, order=self._order)
+
+    def draw_there(
+        self, key: int, batch: Int64[Tensor, "B 4"], types: Int64[Tensor, "B"], side: Side
+    ) -> Int64[Tensor, "B K"]:
+        """The same among the nodes that are there at the times of links, all alike; see :meth:`candidates`."""
+        assert self.in_time is not None
+        nodes = self.in_time.nodes
+        sizes = torch.from_numpy(nodes.counts(types.numpy(), batch[:, TIME].numpy()))
+        first = as_tensor(self._first)[types]
+        found = kernels.draw_candidates(key, first, sizes.clamp(min=1), self.count, order=nodes.order)
+        return torch.where((sizes > 0).unsqueeze(1), found, batch[:, COLUMN[side]].unsqueeze(1))
 
     def _of_types(
         self, tables: Int64[Tensor, "T K"], known: Sequence[int], types: Int64[Tensor, "B"]

@@ -14,8 +14,8 @@ from partita.graph.store import GraphStore
 from partita.nn.decoders import Side
 from partita.sample.targets import TargetSide
 
-SOURCE, TARGET, RELATION = 0, 1, 2
-"""Columns of an edge; an untyped graph's have no third."""
+SOURCE, TARGET, RELATION, TIME = 0, 1, 2, 3
+"""Columns of an edge; an untyped graph's have no third, unless edges are asked about at times: then it is 0."""
 
 COLUMN: dict[Side, int] = {"head": SOURCE, "tail": TARGET}
 """Of the ends of an edge."""
@@ -43,7 +43,7 @@ def ends_of(store: GraphStore) -> tuple[Int64[np.ndarray, "E"], Int64[np.ndarray
 
 
 def message_edges(
-    store: GraphStore, relations: list[int] | None, *, undirected: bool = False
+    store: GraphStore, relations: list[int] | None, *, undirected: bool = False, times: bool = False
 ) -> Int64[Tensor, "S columns"]:
     """The edges of a store that a run learns from.
 
@@ -55,9 +55,11 @@ def message_edges(
         relations: numbers of those that are taken, in a typed graph.
         undirected: every edge has its reverse; each is taken in one direction, from the lower original index to the
             higher one.
+        times: the edges have times, which are wanted, too.
 
     Returns:
-        int64 (S, 2) sources and destinations; in a typed graph (S, 3), with numbers of relations.
+        int64 (S, 2) sources and destinations; in a typed graph (S, 3), with numbers of relations. With ``times``
+        (S, 4): relations, 0 in an untyped graph, and times of the edges.
     """
     store.require_whole("link prediction")
     destinations = np.repeat(np.arange(store.num_nodes), np.diff(store.indptr))
@@ -71,6 +73,9 @@ def message_edges(
         kinds = np.asarray(store.edge_type).astype(np.int64)
         columns.append(kinds)
         keep &= np.isin(kinds, relations or [])
+    if times:
+        columns += [np.zeros_like(sources)] if store.schema is None else []
+        columns.append(store.column("edge_time"))
     found = np.stack([column[keep] for column in columns], axis=1)
     if store.original_index is not None:
         found = found[np.argsort(ends[1][keep], kind="stable")]

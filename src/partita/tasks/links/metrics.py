@@ -15,6 +15,10 @@ HITS = (1, 3, 10)
 """The k of Hits@k."""
 LINK_METRICS = ("mrr", *(f"hits@{k}" for k in HITS), "auc", "ap")
 """Names of what links are judged by."""
+MAP = "map@10"
+TIMED_METRICS = ("mrr", *(f"hits@{k}" for k in HITS), MAP)
+"""Of what they are judged by where they are asked about at times."""
+_MAP_AT = 10
 
 TIE_RELATIVE, TIE_ABSOLUTE = 1e-5, 1e-6
 """Scores that differ by no more than ``TIE_RELATIVE * |score of the true one| + TIE_ABSOLUTE`` are equal. As LibKGE has
@@ -92,6 +96,28 @@ def link_metrics(ranks: Float64[np.ndarray, "n"]) -> dict[str, float]:
     return {"mrr": float((1.0 / ranks).mean()), **hits}
 
 
+def mean_average_precision(
+    ranks: Float64[np.ndarray, "n"], questions: Int[np.ndarray, "n"], at: int = _MAP_AT
+) -> float:
+    """The mean over questions of the average precision among the best ``at`` candidates: of a question the precision at
+    the place of each of its answers that is there, summed, divided by its number of answers, or by ``at`` where it has
+    more. As RelBench's ``link_prediction_map``; places among equal scores are those of :func:`realistic_ranks`.
+
+    Args:
+        ranks: of answers among all candidates but the other answers to their question.
+        questions: number of the question of each.
+        at: so many candidates are looked at.
+    """
+    if len(ranks) == 0:
+        return float("nan")
+    order = np.lexsort((ranks, questions))
+    _, first, counts = np.unique(questions[order], return_index=True, return_counts=True)
+    before = np.arange(len(ranks)) - np.repeat(first, counts)  # other answers that are better
+    places = ranks[order] + before
+    precision = np.where(places <= at, (1 + before) / places, 0.0)
+    return float((np.add.reduceat(precision, first) / np.minimum(counts, at)).mean())
+
+
 def link_metrics_by(ranks: Float64[np.ndarray, "n"], groups: Int[np.ndarray, "n"]) -> dict[int, dict[str, Any]]:
     """The same for every group that has ranks, such as a relation, by its number; with ``ranks``, how many it has."""
     order = np.argsort(groups, kind="stable")
@@ -141,4 +167,5 @@ def among_negatives(metric: str, answers: Answers) -> float | None:
     of_scores = {"auc": auc, "ap": average_precision}
     if metric in of_scores:
         return of_scores[metric](true.double().numpy(), negative[allowed].double().numpy())
-    return link_metrics(ranks_among(true, negative, allowed))[metric]
+    ranks = ranks_among(true, negative, allowed)
+    return mean_average_precision(ranks, np.arange(len(ranks))) if metric == MAP else link_metrics(ranks)[metric]

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from partita.config import NO_LAYERS, Config
-from partita.core.errors import ConfigError
+from partita.core.errors import ConfigError, StoreError
 from partita.core.keys import Purpose, StepKey, fold
 from partita.core.records import TargetEdges
 from partita.graph.store import GraphStore
@@ -21,10 +21,12 @@ from partita.nn import ops
 from partita.nn.decoders import Decoder, Side, build_decoder
 from partita.nn.model import Model
 from partita.sample.targets import LinkPositions, TargetSide, target_edges
+from partita.sample.temporal import draws_by_time
 from partita.tasks.links.candidates import Group
 from partita.tasks.links.edges import (
     RELATION,
     SOURCE,
+    TIME,
     ends_of,
     held_out_edges,
     is_symmetric,
@@ -32,12 +34,13 @@ from partita.tasks.links.edges import (
     target_sides,
 )
 from partita.tasks.links.edges import target_relations as numbers_of
+from partita.tasks.links.in_time import InTime, TimedEdges, split_times
 from partita.tasks.links.loops import LoopNegatives
 from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
 from partita.tasks.links.message_share import supervision_edges
-from partita.tasks.links.metrics import LINK_METRICS
+from partita.tasks.links.metrics import LINK_METRICS, TIMED_METRICS
 from partita.tasks.links.negatives import NEGATIVES, Negatives
-from partita.tasks.links.settings import check_link_settings
+from partita.tasks.links.settings import check_link_settings, check_link_settings_in_time
 from partita.tasks.links.true_edges import require_negatives
 from partita.tasks.links.wanted import Wanted
 from partita.tasks.task import Answers, ClassCounts, refuse_setting
@@ -61,8 +64,16 @@ class LinkTask:
     Seeds of training are the edges of the graph, or with the setting ``message_share`` those of them that never carry
     messages; those of other splits are held out, so no messages go along them.
 
+    Where neighbors are sampled by time, a seed is ``[source, destination, relation, time]``, with 0 for the relation in
+    an untyped graph. Seeds of all splits are edges of the graph then, and what is drawn for them is there at that time:
+    see :mod:`partita.tasks.links.in_time`.
+
     Args:
         store: the whole graph.
+
+    Attributes:
+        sides: the ends of an edge that are replaced.
+        in_time: what is known of times; ``None``: edges are asked about at no time in particular.
 
     Raises:
         StoreError: the store is the shard of a host.
@@ -74,22 +85,22 @@ class LinkTask:
     def __init__(self, store: GraphStore) -> None:
         self.store = store
         self.target_scale: tuple[float, float] | None = None
-        self._take(Config.make({}))
+        self._take(Config.make({}), timed=False)
 
     def adjust(self, config: Config) -> dict[str, Any]:
         """See :meth:`partita.tasks.task.AdjustableTask.adjust`; names in place of "auto"."""
         for setting in ("class_weights", "label_smoothing", "target_scaling"):
             refuse_setting(config, setting, "the task predicts links")
-        return self._take(config)
+        return self._take(config, timed=draws_by_time(config.temporal_strategy, self.store))
 
-    def _take(self, config: Config) -> dict[str, Any]:
+    def _take(self, config: Config, *, timed: bool) -> dict[str, Any]:
         schema, alone = self.store.schema, config.model == NO_LAYERS
         self._seeds = dict[str, Tensor]()
         self._kept: Any = WeakTensorKeyDictionary()
         chosen = {
             "decoder": ("dot" if schema is None else "distmult", config.decoder),
             "loss": ("softmax" if alone else "cross_entropy", config.loss),
-            "negative_sampler": ("joint" if alone else "uniform", config.negative_sampler),
+            "negative_sampler": ("joint" if alone and not timed else "uniform", config.negative_sampler),
             "corrupt": ("both" if alone else "tail", config.corrupt),
         }
         found: dict[str, Any] = {name: usual if given == "auto" else given for name, (usual, given) in chosen.items()}
@@ -97,17 +108,27 @@ class LinkTask:
         if config.penalty is None:
             found["penalty"] = PENALTY if alone and found["decoder"] in FACTORS else 0.0
         if config.loop_negatives is None:
-            found["loop_negatives"] = alone and found["decoder"] in FACTORS
+            found["loop_negatives"] = alone and found["decoder"] in FACTORS and not timed
         if kind.counted:
             found["negatives"] = config.negatives or (SHARED if kind.shared else EACH)
         self.config = config.model_copy(update=found)
         check_link_settings(self.config)
+        self.in_time: InTime | None = None
+        if timed:
+            check_link_settings_in_time(self.config, self.store)
+            self._split_times = split_times(config.split_times, self.store)
+            self.in_time = InTime(self.store, self._split_times[0])
+            self.metrics = (*TIMED_METRICS, *(name for name in self.metrics if ":" in name))
+        elif config.split_times:
+            raise ConfigError(
+                "links are split by time only where times of edges count", where="split_times", fix="Leave it out"
+            )
         self.relations = None if schema is None else numbers_of(schema, config.target_relations)
         if schema is None and config.target_relations:
             raise ConfigError(
                 "relations are named, and the graph has none", where="target_relations", fix="Leave them out"
             )
-        self.negatives: Negatives = kind.of(self.store, self.config.negatives or EACH, self.relations)
+        self.negatives: Negatives = kind.of(self.store, self.config.negatives or EACH, self.relations, self.in_time)
         if not config.known_negatives:
             require_negatives(self.store, self.relations)
         self._loops = LoopNegatives(self.store) if self.config.loop_negatives else None
@@ -126,6 +147,8 @@ class LinkTask:
     @property
     def columns_of_edges(self) -> int:
         """Of a seed, before its negatives."""
+        if self.in_time is not None:
+            return TIME + 1
         return 2 if self.store.schema is None else 3
 
     @cached_property
@@ -155,11 +178,27 @@ class LinkTask:
 
     @property
     def splits(self) -> list[str]:
-        """Those that have edges held out."""
-        return list(self.store.held_out)
+        """Those that have edges held out, or asked about in their time."""
+        return list(self.store.held_out) if self.in_time is None else list(self._timed_splits)
 
     def seeds(self, split: str) -> Int64[Tensor, "S columns"]:
         """Edges, see :func:`~partita.tasks.links.edges.message_edges`; of other splits than "train" those held out."""
+        if self.in_time is not None:
+            if split not in self._timed_splits:
+                raise StoreError(
+                    f"no edge is asked about in the time of the split '{split}'",
+                    where=str(self.store.path),
+                    fix=f"Use one of {', '.join(self._timed_splits)}, or set other split_times",
+                )
+            found = self._timed_splits[split]
+            if split == TRAIN and not len(found):
+                why = "; ".join(self.time_notes())
+                raise ConfigError(
+                    "no edge is asked about before validation begins" + (f" ({why})" if why else ""),
+                    where=str(self.store.path),
+                    fix="Give edges times, or their sources a seed_time before them; or set other split_times",
+                )
+            return found
         if split not in self._seeds:
             if split != TRAIN:
                 found = held_out_edges(self.store, split, self.relations)
@@ -169,6 +208,32 @@ class LinkTask:
                     found = supervision_edges(self.store, found, share, self.config.seed)
             self._seeds[split] = found
         return self._seeds[split]
+
+    @cached_property
+    def _timed_edges(self) -> TimedEdges:
+        return TimedEdges.of(self.store, self.relations, undirected=self.undirected)
+
+    @cached_property
+    def _timed_splits(self) -> dict[str, Int64[Tensor, "n 4"]]:
+        return self._timed_edges.splits(*self._split_times)
+
+    def time_notes(self) -> list[str]:
+        """See :class:`partita.tasks.times.TimedTask`."""
+        return self._timed_edges.notes()
+
+    def times(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:
+        """When edges are asked about."""
+        return seeds[:, TIME]
+
+    def request_times(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "R"]:
+        """Of :meth:`requests`, which are distinct at each time.
+
+        Raises:
+            ValueError: seeds have no times.
+        """
+        if (found := self._wanted(seeds).times) is None:
+            raise ValueError("edges are asked about at no time in particular")
+        return found
 
     def examples(self, batch: Int[Tensor, "B columns"], key: StepKey) -> Int64[Tensor, "B wide"]:
         """Edges with their negatives, or what these follow from: a function of the key and the whole batch."""
@@ -180,6 +245,8 @@ class LinkTask:
     ) -> TargetEdges | None:
         """What carries no messages in the step of a batch; where none are sent, nothing is looked for."""
         if not self.config.exclude_targets or self.config.model == NO_LAYERS or self.config.message_share is not None:
+            return None
+        if self.in_time is not None:  # they are later than what carries messages
             return None
         known = None if numbers is None else self._positions.of(numbers)
         return target_edges(batch.long(), self._target_sides, known)
@@ -194,7 +261,7 @@ class LinkTask:
         return LinkPositions(self.store, self.seeds(TRAIN), self._target_sides)
 
     def requests(self, seeds: Int[Tensor, "B wide"]) -> Int[Tensor, "R"]:
-        """The ends of edges, and their negatives, each once, ascending."""
+        """The ends of edges, and their negatives, each once, ascending; at times, once at each."""
         return self._wanted(seeds).nodes
 
     def _wanted(self, seeds: Int[Tensor, "B wide"]) -> Wanted:

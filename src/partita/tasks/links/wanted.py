@@ -13,7 +13,7 @@ from partita.graph.store import GraphStore
 from partita.kernels import distinct, equal_pairs
 from partita.nn.decoders import Side
 from partita.tasks.links.candidates import Group, Negatives
-from partita.tasks.links.edges import SOURCE, TARGET
+from partita.tasks.links.edges import SOURCE, TARGET, TIME
 from partita.tasks.links.loops import LoopNegatives
 from partita.tasks.links.true_edges import true_edges
 
@@ -27,7 +27,8 @@ class Wanted:
         sides: of each side the negatives of groups of edges.
         width: negatives of an edge on each side, its loop included.
         loops: behind the negatives of each side comes the other end in the place of the end.
-        nodes: (R) distinct, ascending.
+        nodes: (R) ascending; distinct, or so at each time.
+        times: (R) at which they are wanted, ascending for each node; ``None``: at no time in particular.
         sizes: how many rows are wanted of sources, of destinations, and of the negatives of each group of each side.
         places: where among ``nodes`` all these are, one after the other.
         left_out: negatives that do not count: numbers of their edges, of their sides, and among those of a side; some
@@ -42,6 +43,7 @@ class Wanted:
     sizes: list[int]
     places: Int64[Tensor, "n"]
     left_out: tuple[Int64[Tensor, "k"], Int64[Tensor, "k"], Int64[Tensor, "k"]]
+    times: Int64[Tensor, "R"] | None = None
 
     @classmethod
     def of(
@@ -56,7 +58,7 @@ class Wanted:
         """Of edges, and what they carry of their negatives.
 
         Args:
-            edges: of the step.
+            edges: of the step; where they have a column for it, at times, and then every edge has its own negatives.
             drawn: see :meth:`Negatives.drawn`; of no columns where they have no negatives.
             sides: which ends are replaced.
             negatives: what drew them.
@@ -70,7 +72,15 @@ class Wanted:
         width += loops is not None
         wanted = [edges[:, SOURCE], edges[:, TARGET], *(each.flatten() for side in groups for _, each in side)]
         sizes = [len(each) for each in wanted]
-        nodes, places = distinct(torch.cat(wanted))
+        times: Tensor | None = None
+        if edges.shape[1] <= TIME:
+            nodes, places = distinct(torch.cat(wanted))
+        else:
+            times, slot = edges[:, TIME].unique(return_inverse=True)
+            slots, several = max(1, len(times)), width - (loops is not None)
+            at_times = [slot, slot, *(slot.repeat_interleave(several) for side in groups for _ in side)]
+            requests, places = distinct(torch.cat(wanted) * slots + torch.cat(at_times))
+            nodes, times = requests // slots, times[requests % slots]
         sources, targets, *others = places.split(sizes)
         own, of_groups = {"head": sources, "tail": targets}, iter(others)
         left_out = list[tuple[Tensor, Tensor, Tensor]]()
@@ -93,7 +103,7 @@ class Wanted:
                 left_out.append((rows, torch.full_like(rows, number), torch.full_like(rows, width - 1)))
         none = torch.empty(0, dtype=torch.int64)
         at, of_side, negative = (torch.cat(each) for each in zip((none, none, none), *left_out, strict=True))
-        return cls(edges, groups, width, loops is not None, nodes, sizes, places, (at, of_side, negative))
+        return cls(edges, groups, width, loops is not None, nodes, sizes, places, (at, of_side, negative), times)
 
     def on(self, device: torch.device) -> Wanted:
         """The same for rows that are on a device; itself where they are in host memory.

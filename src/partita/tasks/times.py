@@ -1,0 +1,63 @@
+"""When seeds are asked about: at the times that nodes have, or at those that the seeds of a task say themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from partita.sample.temporal import SeedTimes
+from partita.tasks.task import Task
+
+
+@runtime_checkable
+class TimedTask(Task, Protocol):
+    """A task whose seeds say when they are asked about, such as edges; those of others are nodes, which have a time."""
+
+    def time_notes(self) -> list[str]:
+        """What the user should know of what is asked about, and when."""
+        ...
+
+    def times(self, seeds: Int[Tensor, "B ..."]) -> Int64[Tensor, "B"]:
+        """When each seed is asked about, with or without what was drawn for it."""
+        ...
+
+    def request_times(self, seeds: Int[Tensor, "B ..."]) -> Int64[Tensor, "R"]:
+        """Of each of :meth:`Task.requests`, at what time it is wanted: one of :meth:`times`. A node may be among them
+        at several times; pairs are distinct."""
+        ...
+
+
+@dataclass(frozen=True)
+class TaskTimes:
+    """When the seeds of a run are asked about, and with them the nodes that are requested for them.
+
+    Attributes:
+        task: what is learned.
+        of_nodes: when nodes are asked about, where the task does not say it of its seeds.
+        timed: the task, where it does.
+    """
+
+    task: Task
+    of_nodes: SeedTimes
+    timed: TimedTask | None = None
+
+    @classmethod
+    def of_run(cls, task: Task, of_nodes: SeedTimes | None) -> TaskTimes | None:
+        """``None``: they are asked about at no time in particular."""
+        return None if of_nodes is None else cls(task, of_nodes, task if isinstance(task, TimedTask) else None)
+
+    def of(self, seeds: Int[Tensor, "B ..."]) -> Int64[Tensor, "T"]:
+        """The distinct times of the seeds of a batch, ascending."""
+        if self.timed is not None:
+            return self.timed.times(seeds).unique()
+        return self.of_nodes.of(seeds)
+
+    def requests(self, seeds: Int[Tensor, "B ..."], times: Int64[Tensor, "T"]) -> Int64[Tensor, "R"]:
+        """What is requested for seeds: nodes at times of the batch, see :mod:`partita.sample.temporal`."""
+        nodes = self.task.requests(seeds)
+        if self.timed is not None:
+            return self.of_nodes.requests_at(nodes, self.timed.request_times(seeds), times)
+        return self.of_nodes.requests(nodes, times)
