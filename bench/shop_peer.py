@@ -185,6 +185,8 @@ def _draw(
     rows = np.repeat(few, counts)
     edges = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + begins[rows]
     many = np.flatnonzero(sizes > fanout)
+    if not len(many):
+        return rows, edges
     chosen = np.empty((len(many), fanout), np.int64)
     for step in range(fanout):  # Floyd's: the last that there is, where what was drawn has been taken
         top = sizes[many] - fanout + step
