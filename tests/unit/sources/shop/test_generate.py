@@ -66,6 +66,15 @@ def test_every_kind_of_database_has_the_same_rows(shop, tmp_path):
     assert all(other[name] != expected[name] for name in TABLES)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_do_not_depend_on_how_many_are_written_together(shop, tmp_path, monkeypatch, kind):
+    """DuckDB checks keys when rows are written: what they refer to is there before."""
+    if kind == "shop.duckdb":
+        pytest.importorskip("duckdb")
+    monkeypatch.setattr("partita.sources.shop.write._AT_ONCE", 100)
+    assert rows_of(generate_shop(tmp_path / kind, **SMALL).path) == rows_of(shop.path)
+
+
 def test_keys_are_declared_and_valid(database):
     assert database.execute("PRAGMA foreign_key_check").fetchall() == []
     for name, table in TABLES.items():
