@@ -49,7 +49,7 @@ def _read_table(path: Path, name: str) -> Columns:
 
 def _as(kind: str, array: np.ndarray) -> np.ndarray:
     if np.ma.isMaskedArray(array):
-        array = array.filled(np.nan) if array.dtype.kind == "f" else array.astype(object).filled(None)
+        array = array.astype(np.float64).filled(np.nan) if kind == WHOLE else array.filled("")
     if kind == TIME:
         return array.astype("datetime64[s]").astype(np.int64) if array.dtype.kind == "M" else array.astype(np.int64)
     if kind == TEXT:

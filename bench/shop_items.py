@@ -8,7 +8,7 @@ import numpy as np
 from shop_data import Columns, Questions
 from shop_flat import of_kinds
 
-from partita.sources.shop.business import Business
+from partita.sources.shop.business import AGAIN, REMEMBERED, Business
 from partita.sources.shop.tables import DAY
 
 TOP = 10
@@ -75,9 +75,9 @@ def _ways(
         shares = knowing.tastes[len(knowing.tastes) - 3 + split][knowing.groups[asked]]
         order = np.lexsort((when, who))
         ends = np.searchsorted(who[order], asked, side="right")
-        counts = np.minimum(ends - np.searchsorted(who[order], asked), 4)
+        counts = np.minimum(ends - np.searchsorted(who[order], asked), REMEMBERED)
         again = np.zeros_like(shares)
-        for number in range(4):
+        for number in range(REMEMBERED):
             some = np.flatnonzero(number < counts)
             np.add.at(again, (some, what[order][ends[some] - 1 - number]), 1 / counts[some])
-        yield "tastes and popularity known", 0.85 * shares + 0.15 * again
+        yield "tastes and popularity known", (1 - AGAIN) * shares + AGAIN * again

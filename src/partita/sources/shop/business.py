@@ -27,7 +27,7 @@ from partita.sources.shop.world import (
 Rows = Mapping[str, Any]
 """Columns of a table: arrays of NumPy or Arrow of equal lengths, by name."""
 
-_AGAIN, _REMEMBERED = 0.15, 4
+AGAIN, REMEMBERED = 0.08, 4
 """How often something is bought again, of the last four things."""
 
 
@@ -65,7 +65,7 @@ class Business:
         self._popularity = Popularity(self._products, of_popularity)
         self._activity = Activity(self._customers)
         self._last_day = np.full(options.num_customers, -BACK - 1)
-        self._remembered = np.zeros((options.num_customers, _REMEMBERED), np.int64)
+        self._remembered = np.zeros((options.num_customers, REMEMBERED), np.int64)
         self._count = np.zeros(options.num_customers, np.int64)
         self._rows = dict[str, int]()
         self.known = list[Float64[np.ndarray, "n"]]()
@@ -125,11 +125,11 @@ class Business:
         customer = np.repeat(np.arange(len(counts)), counts)
         draws = self._random.random((3, len(customer)))
         product = self._popularity.choose(self._customers.group[customer], draws[0])
-        known = np.minimum(self._count[customer], _REMEMBERED)
-        again = (draws[1] < _AGAIN) & (known > 0)
+        known = np.minimum(self._count[customer], REMEMBERED)
+        again = (draws[1] < AGAIN) & (known > 0)
         product = np.where(again, self._remembered[customer, (draws[2] * known).astype(np.int64)], product)
         of_today = np.arange(len(customer)) - np.repeat(np.cumsum(counts) - counts, counts)
-        self._remembered[customer, (self._count[customer] + of_today) % _REMEMBERED] = product
+        self._remembered[customer, (self._count[customer] + of_today) % REMEMBERED] = product
         self._count += counts
         self._last_day[customer] = day
         self._activity.bought(customer, self._products.quality[product])

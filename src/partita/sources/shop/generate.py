@@ -49,8 +49,8 @@ def generate_shop(path: str | os.PathLike[str], options: ShopOptions) -> Shop:
       customers write most of the reviews, so of most customers it is known only from others what they think of what
       they bought: question, customer, purchases, products, reviews of these.
     - Every customer, and every product, belongs to one of up to eight *groups of taste*, which show only in what is
-      bought together. Of a customer's purchases 15 % repeat one of the last four; 85 % of the others are of the
-      group's products, in proportion to their popularity, which changes within some 60 days, as that of every category
+      bought together. Of a customer's purchases 8 % repeat one of the last four; 85 % of the others are of the
+      group's products, in proportion to their popularity, which changes within some 45 days, as that of every category
       does in the group.
     - Purchases depend on the month: fewest in January and February, most in November and December.
 

@@ -24,10 +24,10 @@ _GROUPS = 8
 """Of taste."""
 _OWN, _FOREIGN = 0.85, 0.02
 """How often a customer chooses by the taste of the group, and the weight there of products of other groups."""
-_DRIFT, _PRODUCTS, _TASTES = 60.0, 1.1, 0.8
+_DRIFT, _PRODUCTS, _TASTES = 45.0, 1.5, 0.8
 """Days in which popularity changes, and how much it does, in logarithms: of products, and of categories in a group."""
 
-_LAG, _MEMORY, _PRIOR, _EFFECT, _SPREAD = 10.0, 45.0, 0.4, 2.8, 0.25
+_LAG, _MEMORY, _PRIOR, _EFFECT, _SPREAD = 10.0, 45.0, 0.4, 2.0, 0.2
 """Days until a purchase is judged and until it is forgotten, the weight of not knowing, what one deviation of quality
 does to the logarithm of the rate, and the deviation of that logarithm over customers."""
 _RATE = {"occasional": 1 / 24, "regular": 1 / 20, "premium": 1 / 17}

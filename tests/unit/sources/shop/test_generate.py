@@ -19,7 +19,7 @@ from partita.sources.shop.generate import generate_shop
 from partita.sources.shop.options import ShopOptions
 from partita.sources.shop.tables import TABLES, question_days, split_times
 
-SMALL = {"num_customers": 120, "num_products": 40, "days": 200}
+SMALL = {"num_customers": 60, "num_products": 30, "days": 200}
 KINDS = ("shop.db", "shop.duckdb", "shop")
 
 
@@ -64,6 +64,15 @@ def test_every_kind_of_database_has_the_same_rows(shop, tmp_path):
         assert (again.rows, again.split_times) == (shop.rows, shop.split_times)
     other = rows_of(generate_shop(tmp_path / "other.sqlite", **SMALL, seed=1).path.rename(tmp_path / "other.db"))
     assert all(other[name] != expected[name] for name in TABLES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_do_not_depend_on_how_many_are_written_together(shop, tmp_path, monkeypatch, kind):
+    """DuckDB checks keys when rows are written: what they refer to is there before."""
+    if kind == "shop.duckdb":
+        pytest.importorskip("duckdb")
+    monkeypatch.setattr("partita.sources.shop.write._AT_ONCE", 100)
+    assert rows_of(generate_shop(tmp_path / kind, **SMALL).path) == rows_of(shop.path)
 
 
 def test_keys_are_declared_and_valid(database):
@@ -174,7 +183,7 @@ def test_an_interrupted_shop_leaves_nothing(tmp_path, monkeypatch, kind, error):
 
     def stopped(self):
         for day, found in enumerate(days(self)):
-            if day == 150:
+            if day == 20:
                 raise error
             yield found
 
@@ -261,11 +270,11 @@ def test_who_knows_everything_foresees_most_and_recency_little():
     bought.sort()
     recency = asked - bought[np.searchsorted(bought, asked) - 1]
     known, churned = np.concatenate(business.known), column("churn", "churned")
-    assert 0.25 < churned.mean() < 0.5
+    assert 0.2 < churned.mean() < 0.45
     assert area(known, churned) > 0.8
     assert 0.55 < area(recency, churned) < 0.7
     # Each probability is what it says it is.
     for low in np.arange(0, 1, 0.2):
         chosen = (known >= low) & (known < low + 0.2)
-        assert chosen.sum() > 100
-        assert abs(churned[chosen].mean() - known[chosen].mean()) < 0.05
+        assert chosen.sum() > 30
+        assert abs(churned[chosen].mean() - known[chosen].mean()) < 0.02 + 1.5 / chosen.sum() ** 0.5
