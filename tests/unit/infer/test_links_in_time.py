@@ -24,8 +24,8 @@ from partita.tasks.links.metrics import mean_average_precision
 from partita.tasks.task import make_task
 
 SETTINGS: dict[str, Any] = {
-    "task": "links", "layers": 2, "hidden": 6, "fanout": (-1, -1), "batch_size": 16, "epochs": 2, "precision": "float64",
-    "lr": 0.02, "dropout": 0.0,
+    "task": "links", "layers": 2, "hidden": 6, "fanout": (-1, -1), "batch_size": 16, "epochs": 2,
+    "precision": "float64", "lr": 0.02, "dropout": 0.0,
 }  # fmt: skip
 
 
