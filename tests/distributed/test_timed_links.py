@@ -245,3 +245,31 @@ def test_what_is_left_out_is_said(tmp_path) -> None:
     store = GraphStore.open(tmp_path / "g")
     assert store.metadata.notes["split_times"] == [20, 21]
     assert partita.evaluate(tmp_path / "run", split="test")["edges"] == 2
+
+
+def test_reverses_that_come_too_early_are_refused(tmp_path) -> None:
+    """They would tell what is to be foretold; those of later nodes are told apart from them."""
+    arrays = shop("earlier")
+    edges, count = arrays["edge_index"], arrays["edge_index"].shape[1]
+    arrays["edge_index"] = np.concatenate([edges, edges[::-1]], axis=1)
+    arrays["edge_type"] = np.repeat([0, 1], count)
+    arrays["edge_type_names"] = np.array(["buys", "rev_buys"])
+    day = arrays["edge_time"]
+    for name, times in (("same", day), ("early", np.full(count, ALWAYS))):
+        arrays["edge_time"] = np.concatenate([day, times])
+        partita.ingest(arrays, tmp_path / name, split_times=("250", "320"))
+    settings = {**SETTINGS, "epochs": 1}
+    partita.Trainer(tmp_path / "same", out=tmp_path / "run", **settings).fit()
+    with pytest.raises(ConfigError, match="relation 'user:buys:item' have a reverse that is there before"):
+        partita.Trainer(tmp_path / "early", out=tmp_path / "no", **settings).fit()
+
+
+def test_many_times_take_a_word(stores, tmp_path) -> None:
+    arrays = shop("earlier")
+    arrays["edge_time"] = arrays["edge_time"] * 1000 + np.arange(len(arrays["edge_time"])) % 997
+    partita.ingest(arrays, tmp_path / "g", undirected=True, split_times=("250000", "390000"))
+    settings = {**SETTINGS, "epochs": 1, "eval_every": 0}
+    for negatives in (0, 9):
+        run = tmp_path / f"run-{negatives}"
+        partita.Trainer(tmp_path / "g", out=run, **settings, eval_negatives=negatives).fit()
+        assert ("--eval-negatives takes some" in (run / "metrics.jsonl").read_text()) == (negatives == 0)

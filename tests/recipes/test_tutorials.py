@@ -72,12 +72,15 @@ def test_edge_weights_and_features(folder):
 
 
 def test_time(folder):
-    """The purchases before the question tell the answer; all are predicted, in the order of the file."""
+    """The purchases before the question tell the answer, and earlier ones the next; all are predicted."""
     run_python("docs/time.md", folder)
     run_commands("docs/time.md", folder)
     record = json.loads((folder / "asked" / "run.json").read_text(encoding="utf-8"))
     assert record["metrics"]["test"]["accuracy"] > 0.75
     assert len((folder / "answers.csv").read_text(encoding="utf-8").splitlines()) == 2051
+    record = json.loads((folder / "next" / "run.json").read_text(encoding="utf-8"))
+    assert record["metrics"]["test"]["mrr"] > 0.5
+    assert len((folder / "next.csv").read_text(encoding="utf-8").splitlines()) == 6001
 
 
 def test_databases(folder):

@@ -1,4 +1,4 @@
-"""Stores whose edges have times, a step of link prediction on them, and the same of graphs that end at each time."""
+"""Stores whose edges have times, a step on their links, and what comes out of graphs that end at each time."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
+from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.graph.store import GraphStore
 from partita.infer.analysis import Observer
@@ -109,16 +110,18 @@ class _Judge:
         """Among all nodes that are there."""
         ranks = np.empty((len(self.task.sides), len(self.links)))
         group = self.inference.context.group("all")
-        for which in of_each_time(self.links[:, TIME]):
-            links = self.links[which]
-            table = self._everyone(links)
-            known = [_known(self.task, links, side) for side in self.task.sides]
-            for begin in range(0, len(links), _TOGETHER):
-                some = slice(begin, begin + _TOGETHER)
-                for number, side in enumerate(self.task.sides):
-                    counts = self._counts(table, links[some], side, _of_some(known[number], some))
-                    group.sum_([counts], kind="metadata")
-                    ranks[number, which[some]] = realistic_ranks(*counts)
+        with progress.task("rank links", total=len(self.links), unit="links") as task:
+            for which in of_each_time(self.links[:, TIME]):
+                links = self.links[which]
+                table = self._everyone(links)
+                known = [_known(self.task, links, side) for side in self.task.sides]
+                for begin in range(0, len(links), _TOGETHER):
+                    some = slice(begin, begin + _TOGETHER)
+                    for number, side in enumerate(self.task.sides):
+                        counts = self._counts(table, links[some], side, _of_some(known[number], some))
+                        group.sum_([counts], kind="metadata")
+                        ranks[number, which[some]] = realistic_ranks(*counts)
+                task.advance(len(links))
         return ranks
 
     def _everyone(self, links: Int64[np.ndarray, "n 4"]) -> RowsInTime:

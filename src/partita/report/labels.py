@@ -24,6 +24,7 @@ _METRICS = {
     "hits@1": "Hits@1",
     "hits@3": "Hits@3",
     "hits@10": "Hits@10",
+    "map@10": "MAP@10",
     "auc": "AUC",
     "ap": "AP",
 }

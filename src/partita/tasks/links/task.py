@@ -40,6 +40,7 @@ from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
 from partita.tasks.links.message_share import supervision_edges
 from partita.tasks.links.metrics import LINK_METRICS, TIMED_METRICS
 from partita.tasks.links.negatives import NEGATIVES, Negatives
+from partita.tasks.links.reverse_times import require_late_reverses
 from partita.tasks.links.settings import check_link_settings, check_link_settings_in_time
 from partita.tasks.links.true_edges import require_negatives
 from partita.tasks.links.wanted import Wanted
@@ -48,6 +49,8 @@ from partita.tasks.task import Answers, ClassCounts, refuse_setting
 TRAIN = "train"
 SHARED, EACH = 512, 1
 """Negatives of an edge and side where the settings leave that open: of those that a batch shares, and of others."""
+MANY_TIMES = 200
+"""At which the links of a split are asked about: above that, evaluation among all nodes takes a word."""
 PENALTY, FACTORS = 0.1, ("distmult", "complex")
 """The penalty where the settings leave it open. It and loops are for these decoders, of learnt rows alone."""
 _SIDES: dict[str, tuple[Side, ...]] = {"tail": ("tail",), "head": ("head",), "both": ("tail", "head")}
@@ -182,7 +185,12 @@ class LinkTask:
         return list(self.store.held_out) if self.in_time is None else list(self._timed_splits)
 
     def seeds(self, split: str) -> Int64[Tensor, "S columns"]:
-        """Edges, see :func:`~partita.tasks.links.edges.message_edges`; of other splits than "train" those held out."""
+        """Edges, see :func:`~partita.tasks.links.edges.message_edges`; of other splits than "train" those held out.
+
+        Raises:
+            ConfigError: edges are asked about at times, and none is for training, or their reverses would tell them.
+            StoreError: there is no such split.
+        """
         if self.in_time is not None:
             if split not in self._timed_splits:
                 raise StoreError(
@@ -191,8 +199,11 @@ class LinkTask:
                     fix=f"Use one of {', '.join(self._timed_splits)}, or set other split_times",
                 )
             found = self._timed_splits[split]
+            if not self._seeds:  # the first time that some are asked for
+                require_late_reverses(self.store, self._timed_edges.edges.numpy(), undirected=self.undirected)
+                self._seeds = dict(self._timed_splits)
             if split == TRAIN and not len(found):
-                why = "; ".join(self.time_notes())
+                why = "; ".join(self._timed_edges.notes())
                 raise ConfigError(
                     "no edge is asked about before validation begins" + (f" ({why})" if why else ""),
                     where=str(self.store.path),
@@ -219,7 +230,14 @@ class LinkTask:
 
     def time_notes(self) -> list[str]:
         """See :class:`partita.tasks.times.TimedTask`."""
-        return self._timed_edges.notes()
+        notes = self._timed_edges.notes()
+        for split, links in {} if self.eval_negatives else self._timed_splits.items():
+            if split != TRAIN and (times := len(links[:, TIME].unique())) > MANY_TIMES:
+                notes.append(
+                    f"links of the split '{split}' are asked about at {times:,} times, and evaluation computes rows of "
+                    "all nodes of their type at each of these: --eval-negatives takes some"
+                )
+        return notes
 
     def times(self, seeds: Int[Tensor, "B wide"]) -> Int64[Tensor, "B"]:
         """When edges are asked about."""
