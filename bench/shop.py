@@ -68,9 +68,9 @@ def churn(path: Path, simulated: Business | None, options: argparse.Namespace) -
         graph = Graph(tables, questions)
         for layers in options.layers:
             result = trained(
-                graph, questions, churned, fanouts=options.fanout[:layers], width=options.hidden, epochs=options.epochs,
-                batch_size=options.batch_size, lr=options.lr, most_train=options.train_questions,
-                most_eval=options.eval_questions, seed=options.seed, say=say,
+                graph, questions, churned, fanouts=options.fanout[:layers], last=options.temporal_strategy == "last",
+                width=options.hidden, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr,
+                most_train=options.train_questions, most_eval=options.eval_questions, seed=options.seed, say=say,
             )  # fmt: skip
             medians = {
                 name: statistics.median(result.pop(name)) for name in ("epoch_seconds", "edges_per_second", "sampler")
@@ -95,7 +95,8 @@ def of_partita(path: Path, split_times: tuple[str, str], options: argparse.Names
                     "train", store, "--out", run, "--model", "hetero-sage", "--layers", layers, "--hidden",
                     options.hidden, "--fanout", ",".join(map(str, options.fanout[:layers])), "--epochs",
                     options.epochs, "--batch-size", options.batch_size, "--lr", options.lr, "--seed", options.seed,
-                    "--threads", options.threads, "--dropout", 0, "--metric", "roc_auc", *options.partita,
+                    "--threads", options.threads, "--dropout", 0, "--metric", "roc_auc", "--temporal-strategy",
+                    options.temporal_strategy, *options.partita,
                 )  # fmt: skip
                 lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
                 seconds = [line["seconds"] for line in lines if line["event"] == "epoch"]
@@ -198,6 +199,7 @@ def main() -> None:
     parser.add_argument("--ways", default="flat,peer,best,items,partita", type=lambda text: text.split(","))
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 4], help="of the models; 4 reach others' reviews")
     parser.add_argument("--fanout", type=int, nargs="+", default=[16, 16, 16, 10], help="of each relation, seeds first")
+    parser.add_argument("--temporal-strategy", default="last", choices=("uniform", "last"), help="which neighbors")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=512)

@@ -1,10 +1,11 @@
 """A model of the shop's graph in plain PyTorch, with the neighbors that PyG's ``NeighborLoader`` would draw by time.
 
 pyg-lib, which PyG samples with, has no wheel everywhere, so what it does is written out in NumPy, from its
-documentation (``time_attr``, ``disjoint=True``, ``temporal_strategy="uniform"``): every seed has a subgraph of its own,
-in which a node is once; from each relation of a node that was reached so many neighbors are drawn without replacement,
-among those that are not later than the seed. The model is that of RelBench's baseline with means: an encoder for each
-table, an encoding of the time between row and seed, layers of SAGE with weights for each relation.
+documentation (``time_attr``, ``disjoint=True``, ``temporal_strategy``): every seed has a subgraph of its own, in which
+a node is once; from each relation of a node that was reached so many neighbors are taken that are not later than the
+seed: random ones without replacement ("uniform"), or the latest ("last"). The model is that of RelBench's baseline with
+means: an encoder for each table, an encoding of the time between row and seed, layers of SAGE with weights for each
+relation.
 """
 
 from __future__ import annotations
@@ -126,7 +127,13 @@ class Batch:
 
 
 def sample(
-    graph: Graph, rows: np.ndarray, asked: np.ndarray, fanouts: Sequence[int], random: np.random.Generator
+    graph: Graph,
+    rows: np.ndarray,
+    asked: np.ndarray,
+    fanouts: Sequence[int],
+    random: np.random.Generator,
+    *,
+    last: bool = False,
 ) -> Batch:
     """Draw a subgraph for each seed.
 
@@ -136,6 +143,7 @@ def sample(
         asked: their times.
         fanouts: neighbors of each relation, of seeds first.
         random: what is drawn from.
+        last: take the latest neighbors in place of random ones.
     """
     empty = np.zeros(0, np.int64)
     nodes, seeds = dict.fromkeys(graph.counts, empty), dict.fromkeys(graph.counts, empty)
@@ -148,7 +156,7 @@ def sample(
             at, targets, of_seed = fresh[relation.target]
             begins = relation.begins[targets]
             ends = np.searchsorted(relation.keys, targets << _CLOCK | asked[of_seed], side="right")
-            row, edge = _draw(begins, ends, fanout, random)
+            row, edge = _draw(begins, ends, fanout, None if last else random)
             drawn[number] = at[row], relation.sources[edge], of_seed[row]
         batch.edges.append({})
         for name, count in graph.counts.items():
@@ -176,9 +184,9 @@ def sample(
 
 
 def _draw(
-    begins: np.ndarray, ends: np.ndarray, fanout: int, random: np.random.Generator
+    begins: np.ndarray, ends: np.ndarray, fanout: int, random: np.random.Generator | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of some that begin and end somewhere, at most ``fanout`` of each, without replacement."""
+    """Edges of some that begin and end somewhere, at most ``fanout`` of each, without replacement; or the last ones."""
     sizes = ends - begins
     few = np.flatnonzero((sizes <= fanout) & (sizes > 0))
     counts = sizes[few]
@@ -190,6 +198,9 @@ def _draw(
     chosen = np.empty((len(many), fanout), np.int64)
     for step in range(fanout):  # Floyd's: the last that there is, where what was drawn has been taken
         top = sizes[many] - fanout + step
+        if random is None:
+            chosen[:, step] = top
+            continue
         each = (random.random(len(many)) * (top + 1)).astype(np.int64)
         taken = (chosen[:, :step] == each[:, None]).any(1)
         chosen[:, step] = np.where(taken, top, each)
@@ -281,6 +292,7 @@ def trained(
     churned: np.ndarray,
     *,
     fanouts: Sequence[int],
+    last: bool,
     width: int,
     epochs: int,
     batch_size: int,
@@ -318,7 +330,7 @@ def trained(
             parts = []
             for each in batches(rows, batch_size):
                 asked = questions.asked[each]
-                parts.append(model(graph, sample(graph, each, asked, fanouts, draws), asked).numpy())
+                parts.append(model(graph, sample(graph, each, asked, fanouts, draws, last=last), asked).numpy())
         return np.concatenate(parts)
 
     for _ in range(epochs):
@@ -326,7 +338,7 @@ def trained(
         model.train()
         for each in batches(random.permutation(train)[:most_train], batch_size):
             asked, before = questions.asked[each], time.perf_counter()
-            batch = sample(graph, each, asked, fanouts, random)
+            batch = sample(graph, each, asked, fanouts, random, last=last)
             sampling, edges = sampling + time.perf_counter() - before, edges + batch.num_edges
             optimizer.zero_grad()
             loss = functional.binary_cross_entropy_with_logits(model(graph, batch, asked), labels[each])

@@ -119,6 +119,11 @@ def test_neighbors_are_distinct_of_the_past_and_as_many_as_there_are(bench, grap
                 assert len(chosen) == min(fanout, len(known))
 
 
+def test_the_last_neighbors(bench):
+    rows, edges = bench.peer._draw(np.array([3, 10, 20]), np.array([9, 12, 20]), 4, None)
+    assert sorted(zip(rows.tolist(), edges.tolist())) == [(0, 5), (0, 6), (0, 7), (0, 8), (1, 10), (1, 11)]
+
+
 def test_every_neighbor_is_as_likely(bench):
     random, counts = np.random.default_rng(0), np.zeros(7)
     begins, ends = np.zeros(4000, np.int64), np.full(4000, 7)
