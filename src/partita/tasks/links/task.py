@@ -38,7 +38,7 @@ from partita.tasks.links.in_time import InTime, TimedEdges, split_times
 from partita.tasks.links.loops import LoopNegatives
 from partita.tasks.links.losses import LINK_LOSSES, OF_ROWS, LinkLoss
 from partita.tasks.links.message_share import supervision_edges
-from partita.tasks.links.metrics import LINK_METRICS, TIMED_METRICS
+from partita.tasks.links.metrics import LINK_METRICS, MAP, TIMED_METRICS
 from partita.tasks.links.negatives import NEGATIVES, Negatives
 from partita.tasks.links.reverse_times import require_late_reverses
 from partita.tasks.links.settings import check_link_settings, check_link_settings_in_time
@@ -82,7 +82,7 @@ class LinkTask:
         StoreError: the store is the shard of a host.
     """
 
-    metrics: tuple[str, ...] = LINK_METRICS
+    metrics: tuple[str, ...] = (*LINK_METRICS, MAP)
     class_names: ClassVar[list[str]] = []
 
     def __init__(self, store: GraphStore) -> None:
@@ -117,11 +117,12 @@ class LinkTask:
         self.config = config.model_copy(update=found)
         check_link_settings(self.config)
         self.in_time: InTime | None = None
+        reported = TIMED_METRICS if timed else LINK_METRICS
+        self.metrics = (*reported, *(name for name in self.metrics if ":" in name))
         if timed:
             check_link_settings_in_time(self.config, self.store)
             self._split_times = split_times(config.split_times, self.store)
             self.in_time = InTime(self.store, self._split_times[0])
-            self.metrics = (*TIMED_METRICS, *(name for name in self.metrics if ":" in name))
         elif config.split_times:
             raise ConfigError(
                 "links are split by time only where times of edges count", where="split_times", fix="Leave it out"
