@@ -271,8 +271,8 @@ class DryRun:
         key, batch, local = StepKey(self.config.seed, 0, step), self._order.batch(0, step), self._local
         requests = self._task.requests(batch)
         if self._times is not None:
-            key = replace(key, times=self._times.of(batch))
-            requests = self._times.requests(requests, key.times)
+            times = self._times.of(batch)
+            key, requests = replace(key, times=times), self._times.requests(requests, times)
         drawn, scratch = list[SampledLayer](), Relabeller(local.num_nodes, "hash" if local.frugal else "auto")
         for layer in range(self.config.layers, 0, -1):
             block = sample_block(local, requests, key, layer, self._sampler, relabel=scratch)

@@ -245,8 +245,8 @@ class _Bench:
                 share, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
                 requests = self._task.requests(share)
                 if self._times is not None:
-                    key = replace(key, times=self._times.of(share))
-                    requests = self._times.requests(requests, key.times)
+                    times = self._times.of(share)
+                    key, requests = replace(key, times=times), self._times.requests(requests, times)
                 begun = self._begin()
                 for layer in range(self._config.layers, 0, -1):
                     work, requests = self._data.expand(layer, requests, key)
@@ -303,9 +303,8 @@ class _Bench:
 
     def _size(self, block: Block) -> Float[np.ndarray, "3"]:
         """Destinations, sources and edges."""
-        sources = block.num_src
-        if block.src is None:
-            sources = count_distinct(torch.cat([block.dst, block.indices]), self._num_nodes)
+        ids = torch.cat([block.dst, block.indices]) if block.src is None else None
+        sources = block.num_src if ids is None else count_distinct(ids, self._num_nodes)
         return np.array([block.num_dst, sources, block.num_edges], np.float64)
 
     def _thinned(self, layer: int, block: Block) -> Block:
@@ -372,6 +371,7 @@ class _Bench:
             assert nodes is not None
             return self._typed.read(nodes)
         if self._times is not None:
+            assert nodes is not None
             inputs = self._data.worker.inputs
             found: Tensor = inputs.forward(inputs.expand(nodes, work.key))
             return found
