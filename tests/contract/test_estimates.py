@@ -5,13 +5,17 @@ Over every placement of the table at every layer, every way of reading input row
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
-from estimating import N, check, foreseen, parts
+from estimating import N, check, foreseen, parts, sampled
 from steps import Step
+from temporal_steps import TemporalStep, TypedTemporalStep
+from typed_graphs import typed_store
 
 from partita.core.errors import ConfigError
+from partita.features.tiers import CacheSettings
 from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS
 from partita.parallel.strategies import parse_strategy
 from partita.testing.graphs import small_random_store
@@ -20,6 +24,14 @@ from partita.testing.graphs import small_random_store
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return small_random_store(tmp_path_factory.mktemp("graph") / "store", N, 1800)
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    return typed_store(tmp_path_factory.mktemp("typed") / "store", parts=2)
+
+
+SEEDS = tuple(range(0, 60, 4))
 
 
 def all_lists(layers: int) -> list[str]:
@@ -71,6 +83,37 @@ def test_of_partitioned_topologies_and_other_samplers(tmp_path, strategy, option
     for more in ({}, {"split_topology": True}):
         for workers, hosts in ((3, 1), (4, 2)):
             check(Step(store, parts=parts(workers), **{**options, **more}), strategy, workers, hosts)
+
+
+@pytest.mark.parametrize("strategy", all_lists(2))
+def test_of_seeds_with_times(store, typed, strategy):
+    """On hosts, over split topologies and caches; the tests of steps with times do it of more layers."""
+    near, far = CacheSettings(900, "in-degree"), CacheSettings(900, "in-degree", "partitioned")
+    check(TemporalStep(store, fanouts=(4, 3), parts=parts(3)), strategy, 3)
+    step = TemporalStep(store, "gat", fanouts=(3, 3), last=True, parts=parts(4), split_topology=True)
+    check(step, strategy, 4, hosts=2)
+    check(TemporalStep(store, fanouts=(4, 3), seeds=(7,)), strategy, 1)
+    if "feature" not in strategy and "columns" not in strategy:
+        step = TypedTemporalStep(typed, "rgcn", fanouts=(3, 2), dated=("paper", "place"), cache=far, seeds=SEEDS)
+        check(step, strategy, 2)
+        check(replace(step, windows=(4, -1, 0, 9, 100), split_topology=True, cache=near), strategy, 2)
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "snp", "gsplit", "nfp", "by-owner,source,destination"])
+def test_of_seeds_with_times_by_some_strategies(store, typed, strategy):
+    """Of the test of all of them, which takes longer."""
+    check(TemporalStep(store, fanouts=(4, 3), parts=parts(3), split_topology=True), strategy, 3)
+    if strategy != "nfp":
+        check(TypedTemporalStep(typed, "rgcn", fanouts=(3, 2), dated=("paper",), seeds=SEEDS), strategy, 2)
+
+
+def test_the_same_node_at_two_times_is_read_once(store):
+    """Of a graph in which seeds reach the same nodes at other times."""
+    step = TemporalStep(store, fanouts=(6, 6), parts=parts(2), seeds=tuple(range(120)))
+    counts = [counts for counts, *_ in foreseen(step, "gdp", 2, 1)]
+    nodes, places = sampled(step)[0].nodes
+    assert len(places) > 2 * len(nodes)
+    assert max(each.input_rows_read for each in counts) <= N < sum(each.computed_destinations[0] for each in counts)
 
 
 def test_of_rows_that_are_not_summed_by_id(store):

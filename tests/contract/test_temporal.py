@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from estimating import check as check_estimate
 from steps import difference, distributed
 from temporal_steps import TemporalStep, TypedTemporalStep, reference_at_times
 from typed_graphs import typed_store
@@ -42,6 +43,7 @@ def check(step: TemporalStep, strategy: str, workers: int) -> None:
     found, wanted = distributed(step, strategy, workers, seed_split="even"), reference_at_times(step)
     assert difference(found, wanted) < 1e-9
     assert sum(each.sampled_edges for each in found.counts) > 0
+    check_estimate(step, strategy, workers)
     assert {kind: found.sent[kind] for kind in found.traffic.to_json()} == found.traffic.to_json()
 
 

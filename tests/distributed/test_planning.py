@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.numpy import load_file
+from timed_stores import stored_with_times
 
 import partita
 from partita.comm.launch import launch
@@ -157,3 +158,28 @@ def test_one_worker_plans_nothing(store, tmp_path):
     trainer = partita.Trainer(store, out=tmp_path / "run", **SETTINGS)
     assert trainer.plan is None
     assert str(trainer.job.strategy) == "direct,data,data"
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_graphs_with_times(tmp_path, typed):
+    """Strategies are chosen among as in other graphs, and changed; losses stay what they are."""
+    store = stored_with_times(tmp_path, typed=typed)
+    settings = {**SETTINGS, "epochs": 3, "threads": 1, **({"model": "rgcn"} if typed else {})}
+    found = launch(
+        "planned:train_at_times", 2, purposes=PURPOSES,
+        arguments={"store": str(store.path), "out": str(tmp_path), "settings": settings},
+    )  # fmt: skip
+    plan, records = Plan.from_json(found["plan"]), found["records"]
+    assert {each.name for each in plan.candidates} >= {"gdp", "dnp"}
+    assert plan.best.tried_steps > 0
+    assert plan.made_for["temporal_strategy"] == "auto"
+    assert records["planned"]["plan"]["strategy"] in {each.name for each in plan.candidates}
+    assert records["wrong"]["plan"]["switches"][0]["to"] == "dnp"
+    wanted = losses_of(tmp_path / "gdp")
+    for name in ("planned", "wrong"):
+        assert losses_of(tmp_path / name) == pytest.approx(wanted, rel=1e-9)
+
+
+def losses_of(run: Path) -> list[float]:
+    events = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [event["loss"] for event in events if event["event"] == "epoch"]

@@ -62,7 +62,8 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
             share,
             keys_of_dry_run,
         )
-        batch = engine.sample(share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets()), KEY)
+        seeds = share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets())
+        batch = engine.sample(step.requests(seeds), step.key())
         return batch.counts, messages(engine, batch), by_type(batch.inputs)
 
     return ThreadGroups(workers, hosts).run(work)
@@ -77,11 +78,12 @@ def by_type(work) -> tuple[list[int], list[int]] | None:
 
 def sampled(step: Step) -> list[SampledLayer]:
     """What all workers together draw, layer 1 first."""
-    drawn, requests, scratch = [], step.batch_seeds(), Relabeller(step.store.num_nodes)
+    drawn, requests, topology, key = [], step.requests(step.batch_seeds()), step.whole_topology(), step.key()
+    scratch = Relabeller(topology.num_nodes, "hash")
     sampler = step.sampler(FakeContext(Mesh.of(0, 1, 1)).group())
     for layer in range(len(step.fanouts), 0, -1):
-        block = sample_block(step.topology(), requests, KEY, layer, sampler, relabel=scratch)
-        drawn.insert(0, SampledLayer(block))
+        block = sample_block(topology, requests, key, layer, sampler, relabel=scratch)
+        drawn.insert(0, SampledLayer(block, topology.slots))
         requests = drawn[0].src
     return drawn
 

@@ -77,3 +77,19 @@ def train_planned(context: Context, *, store: str, out: str, settings: dict[str,
     same = all(torch.equal(value, before[name].to(value.dtype)) for name, value in model.state_dict().items())
     plans = {"plan": found.to_json(), "approximate": approximate.plan.to_json()}
     return {**plans, "records": records, "own_model_is_as_it_was": same}
+
+
+def train_at_times(context: Context, *, store: str, out: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Train a run on a graph with times that plans whatever it takes, the same with gdp, and with a wrong plan, which
+    is made again."""
+    choose.SHORT_SECONDS, choose.PLANNING_SHARE = 0.0, 1e6
+    plan_monitor.CHANGE_SECONDS = plan_monitor.WORTH_SECONDS = plan_monitor.LONG_SECONDS = 0.0
+    planned = partita.Trainer(store, out=f"{out}/planned", context=context, **settings)
+    found = planned.plan
+    assert found is not None
+    records = {"planned": planned.fit().record}
+    records["gdp"] = partita.Trainer(store, out=f"{out}/gdp", context=context, **settings, strategy="gdp").fit().record
+    candidates = tuple(Candidate(name, name, seconds) for name, seconds in WRONG.items())
+    wrong = Plan(candidates, {}, found.steps, 1, found.made_for)
+    records["wrong"] = partita.Trainer(store, out=f"{out}/wrong", context=context, plan=wrong, **settings).fit().record
+    return {"plan": found.to_json(), "records": records}

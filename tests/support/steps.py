@@ -45,7 +45,7 @@ from partita.sample.collective import CollectiveTopology
 from partita.sample.labor import LaborWise
 from partita.sample.samplers import LayerWise, NodeWise
 from partita.sample.seeds import SeedOrder
-from partita.sample.topology import LocalTopology, as_tensor
+from partita.sample.topology import ArrayTopology, LocalTopology, as_tensor
 
 KEY = StepKey(seed=5, epoch=2, step=3)
 
@@ -180,6 +180,10 @@ class Step:
 
     def topology(self) -> LocalTopology:
         return LocalTopology(self.store, replace=self.replace, weighted=self.weighted)
+
+    def whole_topology(self) -> ArrayTopology:
+        """What a process draws from that draws for all workers."""
+        return self.topology()
 
     def sampler(self, group: Group) -> Sampler:
         if self.labor is not None:

@@ -130,10 +130,12 @@ class TemporalStep(Step):
     def batch_seeds(self) -> Tensor:
         return torch.argsort(self.original())[list(self.seeds)]
 
+    def whole_topology(self, kind: type[TemporalTopology] = TemporalTopology) -> TemporalTopology:
+        slots = self.times().slots
+        return kind(self.topology(), edge_times(self.store), slots, last=self.last, windows=self.how_old())
+
     def topology_of(self, context: Workers) -> Topology:
-        kind = OwnTemporal if self.split_topology else TemporalTopology
-        times = self.times()
-        found = kind(self.topology(), edge_times(self.store), times.slots, last=self.last, windows=self.how_old())
+        found, times = self.whole_topology(OwnTemporal if self.split_topology else TemporalTopology), self.times()
         if not isinstance(found, OwnTemporal):
             return found
         offsets = self.part_offsets() * times.slots

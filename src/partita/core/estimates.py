@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from jaxtyping import Int, Int64, UInt64
 from torch import Tensor
 
@@ -26,9 +27,11 @@ class SampledLayer:
 
     Attributes:
         block: on the CPU.
+        slots: of what is asked for, see :class:`~partita.core.protocols.Topology`.
     """
 
     block: Block
+    slots: int = 1
 
     @property
     def dst(self) -> Int[Tensor, "D"]:
@@ -40,6 +43,14 @@ class SampledLayer:
         """Store ids of the sources."""
         assert self.block.src is not None
         return self.block.src
+
+    @cached_property
+    def nodes(self) -> tuple[Int[Tensor, "n"], Int64[np.ndarray, "S"] | None]:
+        """The distinct nodes among the sources, and which of them each source is about; ``None``: they are nodes."""
+        if self.slots == 1:
+            return self.src, None
+        nodes, places = np.unique(self.src.numpy() // self.slots, return_inverse=True)
+        return torch.from_numpy(nodes), places
 
     @cached_property
     def indptr(self) -> Int64[np.ndarray, "D_1"]:

@@ -51,11 +51,12 @@ class StepEstimate:
 
     Attributes:
         shares: of each worker.
-        reads: (S) who looks up each input row in its own tiers, aligned with the sources of layer 1.
+        reads: (n) who looks up each input row in its own tiers, aligned with the nodes of layer 1, see
+            :attr:`~partita.core.estimates.SampledLayer.nodes`.
     """
 
     shares: list[WorkerEstimate]
-    reads: UInt64[np.ndarray, "S"]
+    reads: UInt64[np.ndarray, "n"]
 
 
 def messages(engine: Engine, batch: MiniBatch) -> list[Traffic]:
@@ -88,11 +89,11 @@ def estimate_steps(engine: Engine, steps: Sequence[DealtStep], mesh: Mesh) -> li
             :class:`~partita.core.protocols.FeatureTier`.
     """
     layers = [_estimate_layers(engine, *step, mesh) for step in steps]
-    asked = [AskedRows(drawn[0].src, of_step[0].below) for (drawn, _), of_step in zip(steps, layers, strict=True)]
+    asked = [_asked_rows(drawn[0], of_step[0].below) for (drawn, _), of_step in zip(steps, layers, strict=True)]
     inputs = engine.inputs.estimate(asked, mesh)
     return [
-        _step_estimate(engine, drawn, of_step, reads, mesh)
-        for (drawn, _), of_step, reads in zip(steps, layers, inputs, strict=True)
+        _step_estimate(engine, drawn, of_step, rows, reads, mesh)
+        for (drawn, _), of_step, rows, reads in zip(steps, layers, asked, inputs, strict=True)
     ]
 
 
@@ -114,11 +115,22 @@ def _estimate_layers(
     return layers
 
 
+def _asked_rows(drawn: SampledLayer, by: UInt64[np.ndarray, "S"]) -> AskedRows:
+    """The input rows of the sources of layer 1: whoever asks for a node at several times reads its row once."""
+    nodes, places = drawn.nodes
+    if places is None:
+        return AskedRows(nodes, by)
+    found = np.zeros(len(nodes), np.uint64)
+    np.bitwise_or.at(found, places, by)
+    return AskedRows(nodes, found)
+
+
 def _step_estimate(
-    engine: Engine, drawn: Sequence[SampledLayer], layers: Sequence[LayerEstimate], reads: InputEstimate, mesh: Mesh
-) -> StepEstimate:
+    engine: Engine, drawn: Sequence[SampledLayer], layers: Sequence[LayerEstimate], rows: AskedRows,
+    reads: InputEstimate, mesh: Mesh,
+) -> StepEstimate:  # fmt: skip
     """Layers and input rows together, worker by worker."""
-    taken = _by_type(engine, drawn[0], layers[0].below, mesh)
+    taken = _by_type(engine, rows, mesh)
     edges = sum(rank_masks.count(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
     remote = [_remote(engine, n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
     shares = []
@@ -142,15 +154,13 @@ def _step_estimate(
     return StepEstimate(shares, reads.reads)
 
 
-def _by_type(
-    engine: Engine, drawn: SampledLayer, asked: UInt64[np.ndarray, "S"], mesh: Mesh
-) -> Int64[np.ndarray, "W T"]:
-    """For each worker the sources that it asks for, by node type."""
-    types = engine.worker.topology.node_types
+def _by_type(engine: Engine, rows: AskedRows, mesh: Mesh) -> Int64[np.ndarray, "W T"]:
+    """For each worker the input rows that it asks for, by node type."""
+    types = engine.worker.topology.of_nodes.node_types
     if types is None:
-        return rank_masks.count(asked, mesh.size)[:, None]
-    kinds = types.of(drawn.src.numpy())
-    return np.stack([rank_masks.count(asked[kinds == kind], mesh.size) for kind in range(types.count)], 1)
+        return rank_masks.count(rows.by, mesh.size)[:, None]
+    kinds = types.of(rows.ids.numpy())
+    return np.stack([rank_masks.count(rows.by[kinds == kind], mesh.size) for kind in range(types.count)], 1)
 
 
 def _remote(engine: Engine, layer: int, drawn: SampledLayer, found: LayerEstimate, mesh: Mesh) -> list[RemoteDraws]:

@@ -7,6 +7,7 @@ Everything else takes what it reads and writes at the rate of the memory. One th
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from math import ceil, log2
 
 import torch
@@ -102,7 +103,7 @@ def _kept(layer: Layer, work: LayerWork, number: int, item: int) -> PerBlock:
     return PerBlock(0.0, item * (work.summed + inner + 2 * layer.out_width), item * source, item * work.per_edge)
 
 
-def described_rates(machine: Machine, config: Config, model: Model, mesh: Mesh) -> Rates:
+def described_rates(machine: Machine, config: Config, model: Model, mesh: Mesh, *, by_time: bool = False) -> Rates:
     """What a planner knows of a machine that is not here.
 
     Args:
@@ -110,6 +111,7 @@ def described_rates(machine: Machine, config: Config, model: Model, mesh: Mesh) 
         config: the settings of a run.
         model: of the run, of an untyped graph.
         mesh: of any worker.
+        by_time: neighbors are sampled by time: rows that were read once are repeated for layer 1.
 
     Raises:
         ConfigError: it is not known what a layer computes.
@@ -119,6 +121,9 @@ def described_rates(machine: Machine, config: Config, model: Model, mesh: Mesh) 
     stages, kept = (tuple(each) for each in zip(*layers, strict=True))
     model_bytes = _model_bytes(model, config)
     byte = 1 / processor.memory_bandwidth.value
+    if by_time:
+        repeated = (INDEX_BYTES + 2 * item * model.widths[0]) * byte
+        stages = (replace(stages[0], source=stages[0].source + repeated), *stages[1:])
     from_host = min(machine.host_link.shared_by, mesh.workers) / machine.host_link.bandwidth.value
     # Rows of other workers and hosts travel as messages do; their owners read them from their own cache and host.
     tiers = {"cache": 2 * byte, "host": from_host, "peers": 0.0, "hosts": 0.0}

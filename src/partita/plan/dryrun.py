@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Int32, Int64, UInt64
+from jaxtyping import Int, Int32, Int64, UInt64
 
 from partita.comm.device import choose
 from partita.comm.fake import FakeContext
@@ -36,7 +36,7 @@ from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, dealt_rows, open_rows, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
-from partita.setup.temporal import is_temporal
+from partita.setup.temporal import check_temporal, seed_times, with_times
 from partita.setup.tiers import (
     cache_settings,
     check_look_ahead,
@@ -46,7 +46,7 @@ from partita.setup.tiers import (
     row_bytes,
 )
 from partita.setup.topology import check_topology_memory, mapped_topology
-from partita.tasks.task import EdgeTask, make_task, seed_order, training_seeds
+from partita.tasks.task import EdgeTask, SampledTask, make_task, seed_order, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
@@ -105,11 +105,13 @@ class DryRun:
         self._task = task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
-        self._local: ArrayTopology = mapped_topology(store, config)
+        seeds, self._times = training_seeds(task), seed_times(config, store)
+        if self._times is not None:
+            self._check_times(seeds)
+        self._local: ArrayTopology = with_times(mapped_topology(store, config), config, store)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
             self._local = self._local.without(supervision)
         self._sampler = make_sampler(config, Group.alone(), store.schema)
-        seeds = training_seeds(task)
         self._order = seed_order(task, seeds, config)
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
@@ -128,6 +130,22 @@ class DryRun:
         if not self.engines:
             first = next(iter(self.refused.values()))
             raise ConfigError(f"no strategy can be used: {first}", where="plan")
+
+    def _check_times(self, seeds: Int[torch.Tensor, "S ..."]) -> None:
+        """Refuse what no run samples by time, and what is not priced then."""
+        check_temporal(self.config, self._store, self.config.device, self.model)
+        if isinstance(self._task, SampledTask) or seeds.ndim > 1:
+            raise ConfigError(
+                "the planner does not price links that are asked about at times",
+                where="task",
+                fix="Name a strategy; gdp exchanges nothing while it samples",
+            )
+        if self._deals:
+            raise ConfigError(
+                "shards are not sampled by time, so far",
+                where="shards, cache_policy",
+                fix="Plan for whole stores: leave shards and the cache policy look-ahead out",
+            )
 
     def _engine(self, strategy: Strategy, context: FakeContext, window: int | None = None) -> Engine:
         config, rows = self.config, open_rows(self._store, self.config)
@@ -171,7 +189,7 @@ class DryRun:
             reads = estimate_step(engine, drawn, self._dealt(step, strategy), self._mesh).reads
             for rank in range(size):
                 own = torch.from_numpy((reads & np.uint64(1 << rank)) != 0)
-                found[rank, drawn[0].src[own].long()] += 1
+                found[rank, drawn[0].nodes[0][own].long()] += 1
         return found
 
     def steps(self, *, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
@@ -250,19 +268,22 @@ class DryRun:
         """What all workers together draw, layer 1 first; of the first steps it is kept."""
         if step in self._kept:
             return self._kept[step]
-        key = StepKey(self.config.seed, 0, step)
-        drawn, scratch = list[SampledLayer](), Relabeller(self._store.num_nodes)
-        requests = self._task.requests(self._order.batch(0, step))
+        key, batch, local = StepKey(self.config.seed, 0, step), self._order.batch(0, step), self._local
+        requests = self._task.requests(batch)
+        if self._times is not None:
+            times = self._times.of(batch)
+            key, requests = replace(key, times=times), self._times.requests(requests, times)
+        drawn, scratch = list[SampledLayer](), Relabeller(local.num_nodes, "hash" if local.frugal else "auto")
         for layer in range(self.config.layers, 0, -1):
-            block = sample_block(self._local, requests, key, layer, self._sampler, relabel=scratch)
-            drawn.insert(0, SampledLayer(block))
+            block = sample_block(local, requests, key, layer, self._sampler, relabel=scratch)
+            drawn.insert(0, SampledLayer(block, local.slots))
             requests = drawn[0].src
         if step < self._keeps:
             self._kept[step] = drawn
         return drawn
 
     def _dealt(self, step: int, strategy: Strategy) -> UInt64[np.ndarray, "B"]:
-        """Which workers request each node of the last layer."""
+        """Which workers request each node of the last layer; where seeds have times, it has one."""
         mesh, batch = self._mesh, self._order.batch(0, step)
         requested = self._task.requests(batch)
         place = torch.argsort(requested)
@@ -314,12 +335,6 @@ def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:
             "plans are for runs on the CPU, so far",
             where=f"device {config.device}",
             fix="Name a strategy, or use device cpu",
-        )
-    if is_temporal(config, store):
-        raise ConfigError(
-            "sampling by time is not priced, so far",
-            where="temporal_strategy",
-            fix="Name a strategy; gdp exchanges nothing while it samples",
         )
     require_features(store, config)
     if store.shard is not None:

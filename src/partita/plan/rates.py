@@ -27,16 +27,20 @@ from partita.features.host import HostRows
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
+from partita.nn import ops
 from partita.nn.encoder import Encoder
 from partita.nn.model import Model
 from partita.parallel.block_worker import BlockWork, BlockWorker
+from partita.parallel.inputs import Tiered
 from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
+from partita.setup.ages import attach_times
 from partita.setup.inputs import DTYPES, open_columns, open_features, open_rows
 from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.sampler import make_sampler
+from partita.setup.temporal import seed_times, with_times
 from partita.setup.topology import open_topology
 from partita.tasks.task import make_task, seed_order, training_seeds
 
@@ -208,16 +212,22 @@ class _Bench:
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
         typed = None if store.schema is None else open_columns(store, store.schema, config)
-        self._typed, topology = typed, open_topology(store, config)
+        self._typed, self._times = typed, seed_times(config, store)
+        topology = with_times(open_topology(store, config), config, store)
         task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
+        attach_times(model, store)
         self._model = model.to(self._dtype).train()
         self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone(), store.schema)
         inputs: Inputs | FeatureColumn
         if typed is None:
-            inputs = open_features(store, config)
-            self._columns: list[FeatureColumn | None] = [inputs]
+            column = open_features(store, config)
+            self._columns: list[FeatureColumn | None] = [column]
+            inputs = column
+            if self._times is not None:  # rows are read once for a node, and not by the layer
+                host = HostRows(column)
+                inputs = Tiered(host, column, host.columns, topology.of_nodes.original)
         else:
             inputs = TypedInputs(typed, topology, lambda _, host: (host, None))
             self._columns = [None if host is None else host.home for host in typed.columns]
@@ -234,10 +244,14 @@ class _Bench:
             for half in (1, 2):
                 share, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
                 requests = self._task.requests(share)
+                if self._times is not None:
+                    times = self._times.of(share)
+                    key, requests = replace(key, times=times), self._times.requests(requests, times)
                 begun = self._begin()
                 for layer in range(self._config.layers, 0, -1):
                     work, requests = self._data.expand(layer, requests, key)
                     found.insert(0, work)
+                self._given(found[0])
                 seconds = time.perf_counter() - begun
                 per_edge.append(seconds / max(1, sum(work.num_edges for work in found)))
                 works.append(found)
@@ -245,7 +259,7 @@ class _Bench:
 
     def composed(self, works: list[BlockWork]) -> tuple[PerBlock, ...]:
         """Seconds and bytes that layer 1 takes with the encoder, which it composes; empty where it does not."""
-        return self.layer(1, works, encodes=True) if self._model.composes_encoder else ()
+        return self.layer(1, works, encodes=True) if self._composes else ()
 
     def layer(self, number: int, works: list[BlockWork], *, encodes: bool = False) -> tuple[PerBlock, PerBlock]:
         """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
@@ -266,14 +280,16 @@ class _Bench:
 
     def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
-        found, composes = [], self._model.composes_encoder
+        found, composes = [], self._composes
         for of_step in (works[0], *works):  # the first one warms up
-            rows = self._rows(of_step[0].block)
+            nodes, given = self._given(of_step[0])
+            rows = self._rows(of_step[0], nodes)
             begun = self._begin()
             h: Any = rows
             with precision(self._config, torch.device("cpu")):
                 if isinstance(rows, RowsByType):
                     h = self._encoder.over(rows) if composes else self._encoder(rows)
+                h = given(h)
                 for layer, work in enumerate(of_step, start=1):
                     work = self._readable(work) if layer == 1 else work
                     h = self._data.forward(layer, work, h)
@@ -287,8 +303,9 @@ class _Bench:
 
     def _size(self, block: Block) -> Float[np.ndarray, "3"]:
         """Destinations, sources and edges."""
-        src = torch.cat([block.dst, block.indices]) if block.src is None else block.src
-        return np.array([block.num_dst, count_distinct(src, self._num_nodes), block.num_edges], np.float64)
+        ids = torch.cat([block.dst, block.indices]) if block.src is None else None
+        sources = block.num_src if ids is None else count_distinct(ids, self._num_nodes)
+        return np.array([block.num_dst, sources, block.num_edges], np.float64)
 
     def _thinned(self, layer: int, block: Block) -> Block:
         """Every other edge of a block."""
@@ -301,19 +318,43 @@ class _Bench:
     def _forward(self, layer: int, work: BlockWork, *, encodes: bool) -> Callable[[], Tensor]:
         width = self._model.widths[layer - 1]
         h: Any = self._columns[0]
+        nodes, given = self._given(work) if layer == 1 else (work.block.src, _as_they_are)
         work = self._readable(work) if layer == 1 else work
         if encodes:
             assert self._typed is not None
             assert work.block.src is not None
             h = self._encoder.over(self._typed.read(work.block.src))
         elif layer > 1 or self._typed is not None:  # rows of types are encoded before
-            h = torch.randn(work.block.num_src, width, dtype=self._dtype, requires_grad=True)
+            assert nodes is not None
+            h = torch.randn(len(nodes), width, dtype=self._dtype, requires_grad=True)
+        elif self._times is not None:
+            h = self._rows(work, nodes)
 
         def forward() -> Tensor:
             with precision(self._config, torch.device("cpu")):
-                return self._data.forward(layer, work, h)
+                return self._data.forward(layer, work, given(h))
 
         return forward
+
+    def _given(self, work: BlockWork) -> tuple[Tensor | None, Callable[[Any], Any]]:
+        """The nodes whose rows are read for layer 1; and what makes them those that it is given: where seeds have
+        times, a row for each node at a time, with its age. ``None``: the layer reads the rows itself."""
+        src, worker = work.block.src, self._data.worker
+        if src is None:
+            return None, _as_they_are
+        nodes, places = worker.input_rows(src)
+        if places is None:
+            return nodes, _as_they_are
+        ages = worker.row_ages(src, work.key)
+
+        def given(rows: Tensor) -> Tensor:
+            picked = ops.pick_rows(rows, places)
+            if ages is None:
+                return picked
+            assert self._encoder.ages is not None
+            return self._encoder.ages(picked, ages)
+
+        return nodes, given
 
     def _readable(self, work: BlockWork) -> BlockWork:
         """The same with rows that this host has in place of those of other hosts: it takes as long to read them."""
@@ -324,13 +365,23 @@ class _Bench:
         ids = {"indices": block.indices % held} if block.src is None else {"src": block.src % held}
         return replace(work, block=block.with_(dst=block.dst % held, **ids))
 
-    def _rows(self, block: Block) -> FeatureColumn | RowsByType:
-        """What layer 1 takes; of a typed graph before it is encoded."""
-        if self._typed is None:
-            assert self._columns[0] is not None
-            return self._columns[0]
-        assert block.src is not None
-        return self._typed.read(block.src)
+    def _rows(self, work: BlockWork, nodes: Tensor | None) -> FeatureColumn | RowsByType | Tensor:
+        """What layer 1 takes, of a typed graph before it is encoded; where seeds have times, the rows of nodes."""
+        if self._typed is not None:
+            assert nodes is not None
+            return self._typed.read(nodes)
+        if self._times is not None:
+            assert nodes is not None
+            inputs = self._data.worker.inputs
+            found: Tensor = inputs.forward(inputs.expand(nodes, work.key))
+            return found
+        assert self._columns[0] is not None
+        return self._columns[0]
+
+    @property
+    def _composes(self) -> bool:
+        """Whether layer 1 may be given rows that are not encoded: where seeds have times, these are repeated after."""
+        return self._model.composes_encoder and self._times is None
 
     @property
     def _encoder(self) -> Encoder:
@@ -437,6 +488,10 @@ class _Bench:
     def _begin(self) -> float:
         self._group.gather(0)
         return time.perf_counter()
+
+
+def _as_they_are(rows: Any) -> Any:
+    return rows
 
 
 def _kept_bytes(forward: Callable[[], Tensor]) -> int:

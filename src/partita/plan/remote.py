@@ -25,6 +25,7 @@ from partita.plan.estimates import make_estimates
 from partita.plan.links import Links
 from partita.plan.machine import Machine
 from partita.plan.rates import Rates, measure_rates
+from partita.setup.temporal import is_temporal
 from partita.setup.tiers import keeps_rows_of_hosts
 
 
@@ -93,7 +94,7 @@ def plan_described(
     links = described_links(machine, mesh, where)
     here = config.model_copy(update={"device": "cpu"})  # where steps are sampled, for workers on any device
     dry_run = DryRun(opened, here, mesh, candidates(config.layers, mesh), shards=shards, cache_device="meta")
-    rates = described_rates(machine, config, dry_run.model, mesh)
+    rates = described_rates(machine, config, dry_run.model, mesh, by_time=is_temporal(here, opened))
     memory = config.memory_per_worker or int(machine.processor.memory.value)
     found = make_estimates(dry_run, mesh, rates, links, seconds=seconds, memory=memory)
     plan = found.plan(made_for(opened, config, mesh, shards=shards))

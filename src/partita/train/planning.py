@@ -25,7 +25,7 @@ from partita.plan.links import Links
 from partita.plan.machine import Machine
 from partita.plan.remote import plan_described, plan_elsewhere
 from partita.plan.trials import Trial
-from partita.setup.check import check_names
+from partita.setup.check import LINKS, check_names
 from partita.setup.model import is_whole
 from partita.setup.runtime import threads
 from partita.setup.sampler import WHOLE, sampler_type
@@ -182,15 +182,18 @@ def resolve_strategy(
     found = None
     if config.embed is not None and context.mesh.size > 1 and context.mesh.rank == 0:
         progress.say(f"the planner does not price learnt rows: the strategy is {PLAIN}; --strategy names another")
-    temporal = is_temporal(config, store)
-    if temporal and context.mesh.size > 1 and context.mesh.rank == 0:
-        progress.say(f"the planner does not price sampling by time: the strategy is {PLAIN}; --strategy names another")
+    links_in_time = config.task == LINKS and is_temporal(config, store)
+    if links_in_time and context.mesh.size > 1 and context.mesh.rank == 0:
+        progress.say(
+            f"the planner does not price links that are asked about at times: the strategy is {PLAIN}; --strategy "
+            "names another"
+        )
     if plan is not None:
         plan.check(made_for(store, config, context.mesh))
     elif (
         context.mesh.size > 1
         and not is_whole(config, model)
-        and not temporal
+        and not links_in_time
         and _can_be_planned(context, store, config)
     ):
         plan, found = plan_run(context, store, config, model=model)
