@@ -46,6 +46,8 @@ from partita.sources.shop.options import ShopOptions
 
 Row = dict[str, Any]
 RATES = ("edges_per_second", "sampler")
+TABLES = "customers,products,purchases,reviews"
+"""Of the shop, without questions."""
 
 
 def churn(path: Path, simulated: Business | None, options: argparse.Namespace) -> list[Row]:
@@ -86,16 +88,17 @@ def of_partita(path: Path, split_times: tuple[str, str], options: argparse.Names
     found = list[Row]()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         store = Path(folder) / "store"
-        label, times = ("--label", "churn.churned"), ("--split-times", ",".join(split_times))
+        times = ("--split-times", ",".join(split_times))
         try:
-            command("ingest", path, store, *label, *times)
+            command("ingest", path, store, "--tables", TABLES, "--label-column", "churn.churned", *times)
             for layers in options.layers:
                 run = Path(folder) / f"run{layers}"
                 record = command(
                     "train", store, "--out", run, "--model", "hetero-sage", "--layers", layers, "--hidden",
                     options.hidden, "--fanout", ",".join(map(str, options.fanout[:layers])), "--epochs",
-                    options.epochs, "--batch-size", options.batch_size, "--lr", options.lr, "--seed", options.seed,
-                    "--threads", options.threads, "--dropout", 0, "--metric", "roc_auc", "--temporal-strategy",
+                    options.partita_epochs, "--batch-size", options.batch_size, "--lr", options.lr, "--seed",
+                    options.seed, "--threads", options.threads, "--dropout", 0, "--metric", "roc_auc",
+                    "--temporal-strategy",
                     options.temporal_strategy, *options.partita,
                 )  # fmt: skip
                 lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
@@ -112,6 +115,24 @@ def of_partita(path: Path, split_times: tuple[str, str], options: argparse.Names
             found.append({"way": "Partita", "refused": str(refused)})
             say(f"Partita: {refused}")
     return found
+
+
+def items_of_partita(path: Path, split_times: tuple[str, str], options: argparse.Namespace) -> dict[str, list[float]]:
+    """MAP@10 of Partita on next purchases, for validation and for tests."""
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        store, run = Path(folder) / "store", Path(folder) / "run"
+        command(
+            "ingest", path, store, "--tables", f"{TABLES},next_purchases", "--targets", "next_items", "--split-times",
+            ",".join(split_times),
+        )  # fmt: skip
+        command(
+            "train", store, "--out", run, "--task", "links", "--target-relations", "next_items", "--model",
+            "hetero-sage", "--layers", 3, "--hidden", options.hidden, "--fanout", "16,16,4", "--decoder", "dot",
+            "--loss", "softmax", "--negatives", 64, "--embed", f"products={options.hidden}", "--embed-lr", 0.02, "--lr",
+            0.003, "--dropout", 0, "--batch-size", options.batch_size, "--epochs", options.items_epochs, "--seed",
+            options.seed, "--threads", options.threads, "--temporal-strategy", options.temporal_strategy,
+        )  # fmt: skip
+        return {"Partita": [command("evaluate", run, "--split", split)["map@10"] for split in ("val", "test")]}
 
 
 def command(*arguments: object) -> Row:
@@ -186,6 +207,8 @@ def measure(options: argparse.Namespace) -> Row:
     if "partita" in options.ways:
         found["churn"] += of_partita(path, shop.split_times, options)
     found["next_purchases"] = mean_precisions(read(path), simulated) if "items" in options.ways else {}
+    if "partita-items" in options.ways:
+        found["next_purchases"] |= items_of_partita(path, shop.split_times, options)
     return {**found, "machine": machine(options)}
 
 
@@ -196,7 +219,9 @@ def main() -> None:
     parser.add_argument("--customers", type=int, default=20_000)
     parser.add_argument("--products", type=int, default=1_500)
     parser.add_argument("--days", type=int, default=720)
-    parser.add_argument("--ways", default="flat,peer,best,items,partita", type=lambda text: text.split(","))
+    parser.add_argument(
+        "--ways", default="flat,peer,best,items,partita,partita-items", type=lambda text: text.split(",")
+    )
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 4], help="of the models; 4 reach others' reviews")
     parser.add_argument("--fanout", type=int, nargs="+", default=[16, 16, 16, 10], help="of each relation, seeds first")
     parser.add_argument("--temporal-strategy", default="last", choices=("uniform", "last"), help="which neighbors")
@@ -206,6 +231,10 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.005)
     parser.add_argument("--train-questions", type=int, default=20_000, help="of the peer, in each epoch, at random")
     parser.add_argument("--eval-questions", type=int, default=10**9, help="of the peer, at most, of each split")
+    parser.add_argument(
+        "--partita-epochs", type=int, default=2, help="of Partita, which trains on all questions in each"
+    )
+    parser.add_argument("--items-epochs", type=int, default=4, help="of Partita on next purchases")
     parser.add_argument("--partita", nargs="*", default=[], help="more options of partita train")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)

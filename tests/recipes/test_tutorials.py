@@ -83,16 +83,20 @@ def test_time(folder):
     assert len((folder / "next.csv").read_text(encoding="utf-8").splitlines()) == 6001
 
 
+@pytest.mark.timeout(900)
 def test_databases(folder):
     """A model of what customers did tells who stays away; questions of one's own are a query."""
     page = "docs/databases.md"
-    run_commands(page, folder, stop=5)
+    run_commands(page, folder, stop=9)
     answers, own = blocks(page, "python")
     assert len(run_script(answers, folder).splitlines()) == 3
     run_script(own, folder)
-    run_commands(page, folder, start=5)
+    run_commands(page, folder, start=9)
     record = json.loads((folder / "leaving" / "run.json").read_text(encoding="utf-8"))
-    assert record["metrics"]["test"]["roc_auc"] > 0.7
+    assert record["metrics"]["test"]["roc_auc"] > 0.66
+    record = json.loads((folder / "buying" / "run.json").read_text(encoding="utf-8"))
+    assert record["metrics"]["test"]["map@10"] > 0.14
+    assert len((folder / "basket.csv").read_text(encoding="utf-8").splitlines()) > 10_000
     assert (folder / "staying").exists()
     by_time, known = answers_by_time(read_run(folder / "leaving"))
     assert {name: len(bars["x"]) for bars in by_time.data for name in [bars["name"]]} == {"val": 1, "test": 1}
