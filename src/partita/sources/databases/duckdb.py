@@ -19,6 +19,8 @@ MAGIC = b"DUCK"
 
 _ROWS = 1 << 16
 _MAIN = "main"
+_MEMORY = "1GB"
+"""What DuckDB keeps of a file that it scans; its own default is most of the machine's memory."""
 _TABLES = """SELECT table_schema, table_name, table_type FROM information_schema.tables
 WHERE table_catalog = current_database() AND table_schema NOT IN ('information_schema', 'pg_catalog')
 ORDER BY table_schema, table_name"""
@@ -54,7 +56,9 @@ class DuckDatabase:
             # A view of a stranger's file reads no other files, and loads no code.
             self._connection: Any = duckdb.connect(
                 str(path), read_only=True,
-                config={"enable_external_access": "false", "autoload_known_extensions": "false"},
+                config={
+                    "enable_external_access": "false", "autoload_known_extensions": "false", "memory_limit": _MEMORY
+                },
             )  # fmt: skip
             rows = self._connection.execute(_TABLES).fetchall()
             columns = self._connection.execute(_COLUMNS).fetchall()
