@@ -94,12 +94,17 @@ def plan_described(
     links = described_links(machine, mesh, where)
     here = config.model_copy(update={"device": "cpu"})  # where steps are sampled, for workers on any device
     dry_run = DryRun(opened, here, mesh, candidates(config.layers, mesh), shards=shards, cache_device="meta")
-    rates = described_rates(machine, config, dry_run.model, mesh, by_time=is_temporal(here, opened))
+    by_time = is_temporal(here, opened)
+    rates = described_rates(machine, config, dry_run.model, mesh, by_time=by_time)
     memory = config.memory_per_worker or int(machine.processor.memory.value)
     found = make_estimates(dry_run, mesh, rates, links, seconds=seconds, memory=memory)
     plan = found.plan(made_for(opened, config, mesh, shards=shards))
-    note = f"nothing was measured: rates follow from what {where} says of {machine.name}, for the graph that was given"
-    return replace(plan, machine=machine.to_json(), notes=(note, *plan.notes))
+    notes = [
+        f"nothing was measured: rates follow from what {where} says of {machine.name}, for the graph that was given"
+    ]
+    if by_time:
+        notes.append("neighbors are sampled by time on CPUs only, so far")
+    return replace(plan, machine=machine.to_json(), notes=(*notes, *plan.notes))
 
 
 def _check_described(store: GraphStore, config: Config, mesh: Mesh, machine: Machine, shards: bool, where: str) -> None:

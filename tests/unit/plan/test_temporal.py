@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 from made_up_machine import Machine, best, planned
 from on_workers import train_on_workers
-from timed_stores import N, stored_with_times
+from timed_stores import WIDTH, N, stored_with_times
 
+import partita
+from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
+from partita.nn.model import build_model
 from partita.plan.candidates import candidates
 from partita.plan.choose import made_for
+from partita.plan.described import described_rates
 from partita.plan.dryrun import DryRun
+from partita.plan.machine import Machine as Described
+from partita.train.planning import resolve_strategy
 
+MACHINE = Path(__file__).parents[3] / "examples" / "machines" / "g4dn.metal.yaml"
 NAMED = ("gdp", "dnp", "snp", "gsplit")
 RUN: dict[str, Any] = {"layers": 2, "fanout": "4,3", "batch_size": 48, "hidden": 8, "dropout": 0.0}
 TYPED: dict[str, Any] = {**RUN, "model": "rgcn", "fanout": "3,3"}
@@ -94,3 +102,31 @@ def test_a_plan_is_for_runs_that_sample_likewise(store) -> None:
     mesh = Mesh.of(0, 2, 2)
     one, other = (made_for(store, Config.make({**RUN, "time_window": each}, where="test"), mesh) for each in ("5", "6"))
     assert one != other
+
+
+def test_machines_that_are_not_here(store) -> None:
+    """They read a row once, and write it again for each time at which it is asked for."""
+    config, mesh = Config.make({**RUN, "workers": 2}, where="test"), Mesh.of(0, 2, 2)
+    machine = Described.load(MACHINE)
+    plan = partita.make_plan(store.path, config, machine=machine)
+    assert {each.name for each in plan.candidates} >= {*NAMED, "nfp"}
+    assert "by time on CPUs only" in " ".join(plan.notes)
+    model = build_model("sage", in_width=WIDTH, hidden=8, out_width=2, layers=2)
+    one, other = (described_rates(machine, config, model, mesh, by_time=each) for each in (True, False))
+    byte = 1 / machine.processor.memory_bandwidth.value
+    assert one.stages[0].source - other.stages[0].source == pytest.approx((8 + 2 * 4 * WIDTH) * byte)
+    assert one.stages[1] == other.stages[1]
+
+
+def test_links_at_times_are_not_planned(store) -> None:
+    """A run takes gdp, and says so."""
+    config = Config.make({**RUN, "task": "links", "workers": 2}, where="test")
+    with pytest.MonkeyPatch.context() as patch:
+        said = list[str]()
+        patch.setattr("partita.core.progress.say", said.append)
+        context = create_autospec(Context, instance=True)
+        context.mesh = Mesh.of(0, 2, 2)
+        found = resolve_strategy(context, store, config)
+    assert found.config.strategy == "gdp"
+    assert found.plan is None
+    assert "links that are asked about at times" in said[0]
