@@ -493,6 +493,19 @@ def test_options_of_databases_are_for_databases(tmp_path: Path) -> None:
         partita.ingest(tmp_path / "d.yaml", tmp_path / "store", row_times=["asked.day"])
 
 
+def test_a_table_that_may_be_of_questions_is_told(tmp_path: Path) -> None:
+    tables = {name: table for name, table in TABLES.items() if name in GRAPH}
+    tables["visits"] = (
+        {"number": "INTEGER", "who": "INTEGER", "day": "TIMESTAMP"}, "number", {"who": "customers"}, "day",
+        [(1, 11, "2026-01-05"), (2, 5, "2026-01-06")],
+    )  # fmt: skip
+    source = write_sqlite(tmp_path / "shop.db", tables)
+    every = partita.ingest(source, tmp_path / "every").notes
+    some = partita.ingest(source, tmp_path / "some", tables=list(GRAPH)).notes
+    assert [note for note in every if "visits holds keys and times only" in note]
+    assert not [note for note in some if "keys and times only" in note]
+
+
 def test_the_file_is_not_changed(tmp_path: Path) -> None:
     for kind in ("sqlite", "duckdb"):
         source = WRITE[kind](tmp_path / kind)
