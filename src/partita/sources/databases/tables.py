@@ -165,8 +165,8 @@ def _table(
             found.notes.append(f"{schema.name}.{found.column(at)}: no features are made of it")
     if found.references and found.time is not None and not [at for at in others if at != found.time]:
         found.notes.append(
-            f"{schema.name} holds keys and times only. If its rows are questions, or answers to some, they tell what is "
-            "to be predicted: name the other tables with --tables"
+            f"{schema.name} holds keys and times only. If its rows are questions, or answers to some, they tell what "
+            "is to be predicted: name the other tables with --tables"
         )
     return found
 
