@@ -127,8 +127,8 @@ def items_of_partita(path: Path, split_times: tuple[str, str], options: argparse
         )  # fmt: skip
         command(
             "train", store, "--out", run, "--task", "links", "--target-relations", "next_items", "--model",
-            "hetero-sage", "--layers", 3, "--hidden", options.hidden, "--fanout", "16,16,4", "--decoder", "dot",
-            "--loss", "softmax", "--negatives", 64, "--embed", f"products={options.hidden}", "--embed-lr", 0.02, "--lr",
+            "hetero-sage", "--layers", 3, "--hidden", options.hidden, "--fanout", "4,16,4", "--decoder", "dot",
+            "--loss", "softmax", "--negatives", 16, "--embed", f"products={options.hidden}", "--embed-lr", 0.02, "--lr",
             0.003, "--dropout", 0, "--batch-size", options.batch_size, "--epochs", options.items_epochs, "--seed",
             options.seed, "--threads", options.threads, "--temporal-strategy", options.temporal_strategy,
         )  # fmt: skip
@@ -219,9 +219,7 @@ def main() -> None:
     parser.add_argument("--customers", type=int, default=20_000)
     parser.add_argument("--products", type=int, default=1_500)
     parser.add_argument("--days", type=int, default=720)
-    parser.add_argument(
-        "--ways", default="flat,peer,best,items,partita,partita-items", type=lambda text: text.split(",")
-    )
+    parser.add_argument("--ways", default="flat,peer,best,items,partita", type=lambda text: text.split(","))
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 4], help="of the models; 4 reach others' reviews")
     parser.add_argument("--fanout", type=int, nargs="+", default=[16, 16, 16, 10], help="of each relation, seeds first")
     parser.add_argument("--temporal-strategy", default="last", choices=("uniform", "last"), help="which neighbors")
