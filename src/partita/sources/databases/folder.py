@@ -25,10 +25,9 @@ _CHUNK_BYTES = 4 << 20
 
 
 def is_folder_with_keys(path: Path) -> bool:
-    """Whether a folder has a Parquet file that says what its primary key is."""
-    if not path.is_dir():
-        return False
-    return any(_KEY in _metadata(file) for file in sorted(path.iterdir()) if file.suffix in _PARQUET and file.is_file())
+    """Whether the first Parquet file of a folder says what its primary key is, or that it has none."""
+    files = sorted(file for file in path.iterdir() if file.suffix in _PARQUET) if path.is_dir() else []
+    return bool(files) and _KEY in _metadata(files[0])
 
 
 class FolderDatabase:
