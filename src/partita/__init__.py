@@ -32,6 +32,8 @@ _PUBLIC = {
     "evaluate": "partita.infer.evaluate",
     "export": "partita.graph.export",
     "export_model": "partita.runs.export_model",
+    "generate_papers100m": "partita.graph.generate_shapes",
+    "generate_products": "partita.graph.generate_shapes",
     "generate_rmat": "partita.graph.generate",
     "generate_sbm": "partita.graph.generate",
     "generate_shop": "partita.sources.shop.generate",
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     from partita.graph.export import export as export
     from partita.graph.generate import generate_rmat as generate_rmat
     from partita.graph.generate import generate_sbm as generate_sbm
+    from partita.graph.generate_shapes import generate_papers100m as generate_papers100m
+    from partita.graph.generate_shapes import generate_products as generate_products
     from partita.graph.generate_typed import generate_typed as generate_typed
     from partita.graph.leaks import check_leaks as check_leaks
     from partita.graph.profile import inspect as inspect

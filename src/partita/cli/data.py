@@ -11,7 +11,7 @@ import typer
 
 from partita.cli.options import Json, Trust, given, record_options, with_options
 from partita.cli.shell import finish, shown, tell
-from partita.graph.options import RmatOptions, SbmOptions, TypedOptions
+from partita.graph.options import RmatOptions, SbmOptions, ShapeOptions, TypedOptions
 from partita.sources.options import IngestOptions
 from partita.sources.shop.options import ShopOptions
 
@@ -120,6 +120,23 @@ Examples:
     partita generate shop shop.duckdb --customers 20000 --products 1500 --days 720
 """
 
+_PRODUCTS_HELP = """Generate communities of the size of ogbn-products: 2.4 million nodes, 61.9 million edges.
+
+Its edges and features are made up; the public graph itself is fetched by: partita ingest ogbn-products.
+
+Examples:
+
+    partita generate products graph --scale 0.1
+"""
+_PAPERS_HELP = """Generate communities of the size of ogbn-papers100M: 111 million nodes, 1.6 billion edges.
+
+Its edges and features are made up; the public graph itself is fetched by: partita ingest ogbn-papers100M.
+
+Examples:
+
+    partita generate papers100m graph --scale 0.01 --feature-dtype float16
+"""
+
 _GENERATE_FLAGS = {
     "num_customers": "--customers",
     "num_products": "--products",
@@ -175,6 +192,20 @@ def typed(store: Store, *, json: Json = False, **options: Any) -> None:
     from partita.graph.generate_typed import generate_typed
 
     _generate(generate_typed, store, given(TypedOptions, options, _GENERATE_FLAGS), json)
+
+
+def products(store: Store, *, json: Json = False, **options: Any) -> None:
+    """Generate a graph of the size of ogbn-products."""
+    from partita.graph.generate_shapes import generate_products
+
+    _generate(generate_products, store, given(ShapeOptions, options, _GENERATE_FLAGS), json)
+
+
+def papers100m(store: Store, *, json: Json = False, **options: Any) -> None:
+    """Generate a graph of the size of ogbn-papers100M."""
+    from partita.graph.generate_shapes import generate_papers100m
+
+    _generate(generate_papers100m, store, given(ShapeOptions, options, _GENERATE_FLAGS), json)
 
 
 def shop(
@@ -329,6 +360,7 @@ def register(app: typer.Typer) -> None:
     app.command(help=_INGEST_HELP)(with_options(ingest, ingest_options))
     for verb, record, text in (
         (rmat, RmatOptions, _RMAT_HELP), (sbm, SbmOptions, _SBM_HELP), (typed, TypedOptions, _TYPED_HELP),
+        (products, ShapeOptions, _PRODUCTS_HELP), (papers100m, ShapeOptions, _PAPERS_HELP),
         (shop, ShopOptions, _SHOP_HELP),
     ):  # fmt: skip
         options = record_options(record, flags=_GENERATE_FLAGS, without=("a", "b", "c"))
