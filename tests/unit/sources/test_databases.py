@@ -493,6 +493,19 @@ def test_options_of_databases_are_for_databases(tmp_path: Path) -> None:
         partita.ingest(tmp_path / "d.yaml", tmp_path / "store", row_times=["asked.day"])
 
 
+def test_times_that_are_numbers_are_no_features(tmp_path: Path) -> None:
+    tables = {
+        "a": ({"id": "INTEGER", "size": "DOUBLE"}, "id", {}, None, [(1, 1.0), (2, 2.0)]),
+        "b": (
+            {"id": "INTEGER", "a": "INTEGER", "day": "INTEGER", "size": "DOUBLE"}, "id", {"a": "a"}, None,
+            [(1, 1, 10, 0.5), (2, 1, 20, 1.5)],
+        ),
+    }  # fmt: skip
+    store = ingested(write_sqlite(tmp_path / "db", tables), tmp_path, tables=None, row_times=["b.day"])
+    assert [each["column"] for each in store.metadata.notes["database"]["b"]["columns"]] == ["size"]
+    assert sorted(store.node_time.tolist()) == [ALWAYS, ALWAYS, 10, 20]
+
+
 def test_a_table_that_may_be_of_questions_is_told(tmp_path: Path) -> None:
     tables = {name: table for name, table in TABLES.items() if name in GRAPH}
     tables["visits"] = (

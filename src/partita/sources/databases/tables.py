@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from partita.core.errors import InputError, nearest
-from partita.sources.databases.columns import Encoder, Words, columns_named, encoder_for, holds_dates
+from partita.sources.databases.columns import Encoder, Numbers, Words, columns_named, encoder_for, holds_dates
 from partita.sources.databases.description import Description, TableSettings
 from partita.sources.databases.schema import Database, ForeignKey, TableSchema
 from partita.sources.edges import TableReader
@@ -159,6 +159,8 @@ def _table(
             chosen = next((each for each in known if each.column == found.column(at)), None)
         else:
             chosen = encoder_for(reader, at, settings.columns.get(found.column(at)), found.where)
+        if at == found.time and isinstance(chosen, Numbers):
+            continue  # times to come are not among those that a model learns from; it reads ages
         if chosen is not None:
             found.encoders[at] = chosen
         elif at != found.time:
