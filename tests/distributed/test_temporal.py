@@ -329,10 +329,3 @@ def test_times_that_are_missing_are_refused(tmp_path) -> None:
     store = made(tmp_path / "b", {**arrays, "seed_time": seed_time})
     with pytest.raises(ConfigError, match="3 of the 120 nodes of the split 'val' have no time"):
         partita.Trainer(store, out=tmp_path / "run", **SETTINGS).fit()
-
-
-def test_a_plan_is_refused_and_auto_is_gdp(stores, tmp_path) -> None:
-    with pytest.raises(ConfigError, match="not priced"):
-        partita.make_plan(stores["two"], partita.Config.make({**SETTINGS, "workers": 2}, where="test"))
-    (record,) = train_on_workers(stores["two"], 2, {tmp_path / "run": {**SETTINGS, "epochs": 1}}).values()
-    assert record["placements"] == "direct,data,data"

@@ -20,7 +20,6 @@ from partita.infer.given_candidates import GivenCandidates
 from partita.infer.layerwise import LayerwiseInference
 from partita.infer.link_analysis import ALL_CANDIDATES, GIVEN_CANDIDATES
 from partita.infer.links import NodeRows, judge_links
-from partita.infer.links_in_time import in_time, judge_links_in_time
 from partita.infer.run import inference_of, ingest_order, join, launched, on_workers, require_memory
 from partita.infer.temporal import TemporalInference
 from partita.nn.model import Model
@@ -55,6 +54,9 @@ def evaluate_split(
     """
     if isinstance(task, EdgeTask):
         if isinstance(inference, TemporalInference):
+            # Here, as it loads the compiler, for which no other task should wait.
+            from partita.infer.links_in_time import in_time, judge_links_in_time
+
             return judge_links_in_time(inference, in_time(task), split, observer)
         return judge_links(inference, task, split, observer)
     seeds = task.seeds(split)

@@ -63,8 +63,10 @@ class _Replay(BlockWorker):
             for n, there in zip((len(indices), len(dst)), self.weights(layer), strict=True)
         )
         edge_attr, loop_attr = self.edge_features(layer, len(indices), len(dst))
+        # Names of nodes at times follow from the times of a batch, which nobody has here; nothing is drawn by them.
+        names = dst.long() if self.topology.slots > 1 else self.topology.original(dst)
         return Block(
-            dst, src, indptr, indices, self.topology.original(dst), weight, self_weight,
+            dst, src, indptr, indices, names, weight, self_weight,
             edge_type=whole.edge_type[edges] if whole.edge_type is not None and self.has_relations(layer) else None,
             node_types=whole.node_types, edge_attr=edge_attr, loop_attr=loop_attr,
         )  # fmt: skip
