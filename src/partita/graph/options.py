@@ -67,9 +67,9 @@ class ShapeOptions(Options):
     """See :func:`partita.generate_products`."""
 
     scale: Annotated[float, "By what nodes and edges are multiplied.", Range(0, 1000)] = 1.0
-    homophily: Annotated[float, "Fraction of edges inside a community.", _SHARES] = 0.8
+    homophily: Annotated[float, "Fraction of edges inside a community.", _SHARES] = 0.5
     power_law: Annotated[float, "Exponent of the degrees, above 2.", Range(2, 1000)] = 2.5
-    noise: Annotated[float, "Standard deviation of the noise on a feature.", Range(0, 10**6)] = 0.65
+    noise: Annotated[float, "Standard deviation of the noise on a feature.", Range(0, 10**6)] = 1.0
     seed: Annotated[int, "Random seed.", SEEDS] = 0
     dtype: Annotated[Any, "float32 or float16."] = "float32"
     memory_limit: Annotated[Size, "Private memory for sorting, for instance 2GiB.", SIZES, parse_bytes] = "1GiB"
