@@ -228,6 +228,12 @@ def test_the_same_for_another_database(tmp_path: Path) -> None:
     assert other.metadata.notes["database"] == first.metadata.notes["database"]
     assert np.array_equal(features(other, "products")[:2], features(first, "products")[:2])
     assert np.array_equal(features(other, "customers")[:3], features(first, "customers")[:3])
+    with closing(sqlite3.connect(source)) as connection, connection:
+        connection.execute("ALTER TABLE products DROP COLUMN price")
+    with pytest.raises(
+        InputError, match="table products: has no column 'price', of which the other store has features"
+    ):
+        ingested(source, tmp_path, "fewer", label_column=["asked.back"], like=tmp_path / "store")
     partita.ingest({"edge_index": np.array([[0], [1]])}, tmp_path / "plain")
     with pytest.raises(StoreError, match="was not made of a database"):
         ingested(source, tmp_path, "third", like=tmp_path / "plain")

@@ -172,7 +172,7 @@ class _Reading:
             if isinstance(encoder, Words):
                 table.encoders[at] = encoder.decided()
         for at, encoder in list(table.encoders.items()):
-            if not encoder.names:  # type: ignore[union-attr]
+            if not isinstance(encoder, Words) and not encoder.names:
                 del table.encoders[at]
                 table.notes.append(f"{table.name}.{table.column(at)} has one value in all rows, so is no feature")
 

@@ -153,6 +153,12 @@ def _table(
         if strange := [found.column(at) for at in others if at != found.time]:
             found.notes.append(f"{schema.name}: not used, as these rows send no messages: {', '.join(strange)}")
         return found
+    if absent := [each.column for each in known or () if each.column not in found.reader.names]:
+        raise InputError(
+            f"has no column '{absent[0]}', of which the other store has features",
+            where=found.where,
+            fix="Add it, filled or empty, or leave like out",
+        )
     chosen: Encoder | Words | None
     for at in others:
         if known is not None:
