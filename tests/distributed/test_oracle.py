@@ -437,7 +437,7 @@ def test_a_layer_that_skips_empty_input_hangs_nobody(store, monkeypatch, strateg
 
 def test_the_error_of_a_worker_is_the_error_of_all(store) -> None:
     class Broken(SAGE):
-        def partial(self, *arguments: Any) -> Tensor:
+        def forward(self, *arguments: Any) -> Tensor:
             raise ConfigError("no")
 
     step = Step(store, parts=PARTS[3])

@@ -183,6 +183,10 @@ class Sampler(Protocol):
     draws_graph_edges: bool
     draws_relations: bool
 
+    def takes_all(self, layer: int) -> bool:
+        """Whether all neighbors are taken in a layer, 1 (input side) to K."""
+        ...
+
     def at_step(self, step: StepKey) -> Sampler:
         """What draws a step's layers, where draws follow from more than the keys of the step and layer."""
         ...

@@ -30,6 +30,7 @@ from torch import Tensor
 from partita.comm.axis import Workers
 from partita.comm.context import Context
 from partita.core import progress
+from partita.core.memory import keeping_freed
 from partita.core.protocols import Topology
 from partita.features.rows import FeatureColumn
 from partita.features.typed import TypedColumns
@@ -38,7 +39,7 @@ from partita.infer.in_order import LayerInOrder, OrderedTable, cut
 from partita.infer.memory_need import BLOCK_BYTES, OrderedMemory, exceeds_cache, own_limit, stays_in_memory
 from partita.infer.neighbors import neighbors_of
 from partita.infer.ranges import Ranges
-from partita.infer.row_table import RowTable
+from partita.infer.row_table import RowTable, read_rows
 from partita.infer.scratch import Scratch
 from partita.kernels import Relabeller
 from partita.nn.layers import Layer
@@ -193,7 +194,7 @@ class LayerwiseInference:
         self._outside: dict[bool, Tensor] = {}
         self._halos: dict[tuple[bool, bool], Halo] = {}
         try:
-            with torch.inference_mode():
+            with keeping_freed(), torch.inference_mode():
                 yield
         finally:
             self._outside.clear()
@@ -229,7 +230,7 @@ class LayerwiseInference:
             for start, rows in self._layer(stages[-1], len(stages), table, wanted, everyone=ids is None):
                 part = wanted[start : start + len(rows)]
                 task.advance(len(rows))
-                embedding = table.home.read(part.long() - table.first)
+                embedding = read_rows(table.home, part.long() - table.first)
                 if self.tap is not None:
                     self.tap(part, embedding)
                 yield OutputRows(part, rows, embedding)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from partita import kernels
 from partita.core.records import Block, LazyRows, Reduce
-from partita.features.rows import FeatureColumn
+from partita.features.rows import BlockRows, FeatureColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +65,20 @@ class RowTable:
 
     def rows(self, block: Block) -> LazyRows:
         """The rows of a block's sources; these must be de-duplicated unless the table :attr:`sums_by_id`."""
-        return self.home.rows(block, None) if self.whole else TableRows(self, block)
+        return WholeRows(self.home, block, None) if self.whole else TableRows(self, block)
 
     def read(self, ids: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
-        """Rows of store ids, as evaluation sees them.
+        """Rows of store ids, as evaluation sees them; not to be written to: they may lie in the table.
 
         Raises:
             IndexError: the table does not hold one of them.
         """
         if self.whole:
-            return self.home.read(ids)
+            return read_rows(self.home, ids)
         at = ids.long() - self.first
         here = (at >= 0) & (at < self.home.x.shape[0])
         if bool(here.all()):
-            return self.home.read(at)
+            return read_rows(self.home, at)
         rows = torch.empty((ids.shape[0], self.width), dtype=self.home.dtype)
         rows[here] = self.home.read(at[here])
         if self.extra_ids is not None and self.extra is not None and len(self.extra_ids):
@@ -88,6 +88,25 @@ class RowTable:
                 rows[~here] = self.extra.read(at)
                 return rows
         raise IndexError("this host does not hold all requested rows")
+
+
+def read_rows(column: FeatureColumn, at: Int[Tensor, "n"]) -> Float[Tensor, "n F"]:
+    """Rows of a column, without a copy where they follow one another in it as they are wanted."""
+    count = at.shape[0]
+    if count and column.levels is None and column.scale is None and column.x.dtype == column.dtype:
+        first = int(at[0])
+        if torch.equal(at, torch.arange(first, first + count, dtype=at.dtype)):
+            return column.x[first : first + count]
+    return column.read(at)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRows(BlockRows):
+    """Rows of one block, from a table of all nodes."""
+
+    def of_destinations(self) -> Float[Tensor, "D F"]:
+        """Rows of the destinations, which in inference often follow one another."""
+        return read_rows(self.column, self.block.dst)
 
 
 @dataclass(frozen=True, slots=True)

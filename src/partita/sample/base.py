@@ -129,6 +129,10 @@ class BaseSampler:
         """What a model is evaluated with that was trained with this sampler; ``None``: all neighbors."""
         return None
 
+    def takes_all(self, layer: int) -> bool:
+        """Whether all neighbors are taken in a layer: then many destinations share each source."""
+        return False
+
     def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
         """About how many edges a worker draws for a layer.
 

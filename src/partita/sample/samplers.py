@@ -69,6 +69,10 @@ class NodeWise(BaseSampler):
         """As the settings say."""
         return cls(settings.fanouts)
 
+    def takes_all(self, layer: int) -> bool:
+        """Whether the fanout is -1."""
+        return self.fanouts[layer - 1] == -1
+
     def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
         """As many as the fanout allows."""
         return expected_neighbors(self.fanouts[layer - 1], destinations, degree)

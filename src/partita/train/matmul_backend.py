@@ -14,6 +14,7 @@ import torch
 from partita.comm.group import Group
 from partita.config import Config
 from partita.nn.decoders import Decoder, ProductDecoder, Reciprocal
+from partita.nn.layers import Layer
 from partita.nn.matmul import BACKENDS, LEAST_COLUMNS, LEAST_ROWS, TORCH, Backend, Linear, onednn_works
 from partita.nn.model import Model
 from partita.runs.checkpoint import TrainState
@@ -148,13 +149,21 @@ def shapes_of(model: Model, rows: list[tuple[int, int]]) -> Counter[Shape]:
     """
     shapes: Counter[Shape] = Counter()
     for number, (layer, (destinations, sources)) in enumerate(zip(model.layers, rows, strict=True)):
-        count = destinations if layer.split is None or layer.split.message_width is None else sources
+        count = sources if _multiplies_sources(layer) else destinations
         for module in layer.modules():
             if isinstance(module, Linear) and count >= LEAST_ROWS:
                 shape = Shape(count, module.in_features, module.out_features, inner=number > 0)
                 if min(shape.before, shape.after) >= LEAST_COLUMNS:
                     shapes[shape] += 1
     return shapes
+
+
+def _multiplies_sources(layer: Layer) -> bool:
+    """Whether a layer maps the rows of its sources; as far as it does not say what it does, where parts of it do."""
+    work = layer.known_work()
+    if work is not None:
+        return any(product.of == "source" for product in work.products)
+    return layer.split is not None and layer.split.message_width is not None
 
 
 def shapes_of_scores(decoder: Decoder, edges: int, candidates: Sequence[int]) -> Counter[Shape]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from partita.features.rows import FeatureColumn
-from partita.infer.row_table import RowTable
+from partita.infer.row_table import RowTable, read_rows
 
 X = torch.arange(30.0).reshape(10, 3)
 
@@ -29,3 +29,18 @@ def test_rows_that_are_not_there(ids) -> None:
         table.read(torch.tensor(ids))
     with pytest.raises(IndexError, match="does not hold"):
         RowTable(FeatureColumn(X[3:6]), 10, 3).read(torch.tensor([8]))
+
+
+def test_rows_that_follow_one_another_are_not_copied() -> None:
+    column = FeatureColumn(torch.arange(12.0).reshape(6, 2))
+    rows = read_rows(column, torch.arange(2, 5))
+    assert rows.data_ptr() == column.x[2:].data_ptr()
+    for ids in ([2, 4, 3], [3, 3], [5, 4], []):
+        at = torch.tensor(ids, dtype=torch.int32)
+        found = read_rows(column, at)
+        assert torch.equal(found, column.x[at.long()])
+        assert not ids or found.data_ptr() != column.x[ids[0] :].data_ptr()
+    half = FeatureColumn(column.x.half())
+    assert read_rows(half, torch.arange(2, 5)).dtype == torch.float32
+    scaled = FeatureColumn(column.x, scale=torch.full((6,), 2.0))
+    assert torch.equal(read_rows(scaled, torch.arange(2, 5)), 2 * rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -123,3 +124,29 @@ def test_no_seeds_and_seeds_without_neighbors(tmp_path) -> None:
         alone, grads = gradients(engine, model, engine.sample(torch.tensor([0, 6], dtype=topology.id_dtype), KEY))
         assert alone.isfinite().all()
         assert all(grad.isfinite().all() for grad in grads.values())
+
+
+@pytest.mark.parametrize(("name", "classes"), [("sage", 2), ("gcn", 2), ("graphconv", 2)])
+def test_wide_sources_are_projected_where_many_edges_share_each(tmp_path, name, classes, monkeypatch) -> None:
+    store = small_random_store(tmp_path / "g", 30, 600, num_features=50, num_classes=classes)
+    results = []
+    for edges in (0, 10**9):
+        monkeypatch.setattr("partita.nn.layers.base.SHARED_FROM", edges)
+        engine, model, topology, _ = make(store, name, fanout=(-1,))
+        layer = model.layers[0]
+        message = Mock(wraps=layer.message)
+        monkeypatch.setattr(layer, "message", message)
+        batch = engine.sample(torch.arange(20, dtype=topology.id_dtype), KEY)
+        assert batch.works[0].block.src is not None, "sources are there to be projected"
+        results.append(gradients(engine, model, batch))
+        assert message.called == (edges == 0)
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "gin"])
+def test_wide_rows_are_summed_by_id_unless_all_neighbors_are_taken(tmp_path, name) -> None:
+    store = small_random_store(tmp_path / "g", 100, 700, num_features=50)
+    (drawn, _, _, _), (all_of_them, _, _, _) = (make(store, name, fanout=(fanout,)) for fanout in (5, -1))
+    assert drawn.worker.by_id(1)
+    assert all_of_them.worker.by_id(1) == (name == "gin"), "whose sources are no products"
+    assert drawn.worker.parts_by_id(1) == (name == "gin"), "parts get messages"

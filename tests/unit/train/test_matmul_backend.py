@@ -86,7 +86,9 @@ def test_shapes_are_those_of_linear_maps_that_are_wide_and_tall_enough() -> None
     assert Shape(10, 3, 5, inner=True).flop == 3 * 300
     assert Shape(10, 3, 5, inner=False).flop == 2 * 300
     wide = build_model("gcn", in_width=800, hidden=64, out_width=4, layers=2)
-    assert shapes_of(wide, rows) == {Shape(20_000, 800, 64, inner=False): 1}, "sources are projected; 4 is narrow"
+    assert shapes_of(wide, rows) == {Shape(5_000, 800, 64, inner=False): 1}, "of sums; 4 is narrow"
+    attending = build_model("gat", in_width=100, hidden=64, out_width=4, layers=2)
+    assert set(shapes_of(attending, rows)) == {Shape(20_000, 100, 64, inner=False)}, "of sources"
     assert not shapes_of(model, [(200, 800), (50, 200)])
 
 

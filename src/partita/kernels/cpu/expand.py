@@ -10,7 +10,7 @@ from torch import Tensor
 
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
-from partita.kernels.cpu.rows import ROWS_AHEAD, U, _prefetch_row
+from partita.kernels.cpu.rows import U, _prefetch_row, _rows_ahead
 
 
 def expand_rows(
@@ -32,9 +32,9 @@ def expand_rows(
 def bytes_loop(x, ids, step, offset, first, scale, out, low, high):
     """One value a byte, less 128; an empty ``scale`` means 1."""
     columns, scaled = U(out.shape[1]), scale.shape[0] > 0
-    begin = U(first)
+    begin, ahead = U(first), _rows_ahead(x)
     for i in range(low, high):
-        _prefetch_row(x, np.int64(ids[min(i + ROWS_AHEAD, high - 1)]))
+        _prefetch_row(x, np.int64(ids[min(i + ahead, high - 1)]))
         row = np.int64(ids[i])
         for c in range(columns):
             out[i, c] = out.dtype.type(np.int32(x[row, begin + c]) + np.int32(128)) * step[c] + offset[c]
@@ -48,9 +48,9 @@ def bytes_loop(x, ids, step, offset, first, scale, out, low, high):
 def pairs_loop(x, ids, step, offset, first, scale, out, low, high):
     """Two values a byte, the first in the low half; an empty ``scale`` means 1."""
     columns, scaled = U(out.shape[1]), scale.shape[0] > 0
-    begin = U(first)
+    begin, ahead = U(first), _rows_ahead(x)
     for i in range(low, high):
-        _prefetch_row(x, np.int64(ids[min(i + ROWS_AHEAD, high - 1)]))
+        _prefetch_row(x, np.int64(ids[min(i + ahead, high - 1)]))
         row = np.int64(ids[i])
         for c in range(columns):
             at = begin + c

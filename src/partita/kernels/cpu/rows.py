@@ -16,8 +16,9 @@ from partita.kernels.cpu.arrays import bits, or_empty, run
 from partita.kernels.intrinsics import narrow, prefetch, widen
 
 U = np.uint64  # numba counts negative indices from the end; a loop over unsigned columns needs no such check
-ROWS_AHEAD = 6  # rows ahead whose cache lines are asked for
-LINES_AHEAD = 8  # of each; the processor itself asks for those that follow
+FEWEST_AHEAD, MOST_AHEAD = 6, 24  # rows ahead whose cache lines are asked for: more of narrow ones
+BYTES_AHEAD = 6 * 1024  # about so many; several times as many would push each other out of the cache
+LINES_AHEAD = 8  # of each row; the processor itself asks for those that follow
 
 
 def gather_rows(
@@ -101,13 +102,18 @@ def _prefetch_row(x, row):
         prefetch(x, row * columns + c)
 
 
+@njit(inline="always")
+def _rows_ahead(x):
+    return min(max(BYTES_AHEAD // max(1, x.shape[1] * x.itemsize), FEWEST_AHEAD), MOST_AHEAD)
+
+
 @njit(nogil=True, cache=True)
 def gather_loop(x, ids, scale, out, low, high):
     """``out[i] = scale[ids[i]] * x[ids[i]]``; an empty ``scale`` means 1."""
-    columns = x.shape[1]
+    columns, ahead = x.shape[1], _rows_ahead(x)
     scaled = scale.shape[0] > 0
     for i in range(low, high):
-        _prefetch_row(x, np.int64(ids[min(i + ROWS_AHEAD, high - 1)]))
+        _prefetch_row(x, np.int64(ids[min(i + ahead, high - 1)]))
         row = np.int64(ids[i])
         if scaled:
             factor = scale[row]
@@ -121,9 +127,9 @@ def gather_loop(x, ids, scale, out, low, high):
 @njit(nogil=True, cache=True)
 def copy_loop(x, ids, out, low, high):
     """``out[i] = x[ids[i]]``."""
-    columns = x.shape[1]
+    columns, ahead = x.shape[1], _rows_ahead(x)
     for i in range(low, high):
-        _prefetch_row(x, np.int64(ids[min(i + ROWS_AHEAD, high - 1)]))
+        _prefetch_row(x, np.int64(ids[min(i + ahead, high - 1)]))
         row = np.int64(ids[i])
         for c in range(columns):
             out[i, c] = x[row, c]
@@ -135,24 +141,41 @@ def aggregate_loop(x, indptr, indices, edge, weight, scale, mean, out, low, high
 
     Empty ``edge``, ``weight``, ``scale`` mean the identity, ones, ones.
     """
-    columns, last = x.shape[1], indices.shape[0] - 1
+    columns, last, ahead = x.shape[1], indices.shape[0] - 1, _rows_ahead(x)
     weighted, mapped, scaled = weight.shape[0] > 0, edge.shape[0] > 0, scale.shape[0] > 0
     heads = weight.shape[1] if weighted else 1
-    width = columns // heads
+    width, plain = columns // heads, not weighted and not scaled
     total = np.empty(columns, weight.dtype)  # of ``out``, or float32 where that is of 16 bits
     one = weight.dtype.type(1)
     for i in range(low, high):
         begin, end = indptr[i], indptr[i + 1]
         total[:] = 0
-        for e in range(begin, end):
-            _prefetch_row(x, np.int64(indices[min(e + ROWS_AHEAD, last)]))
-            row = np.int64(indices[e])
-            row_factor = scale[row] if scaled else one
-            at = edge[e] if mapped else e
-            for h in range(heads):
-                factor = row_factor * weight[at, h] if weighted else row_factor
-                for c in range(U(h * width), U((h + 1) * width)):
+        # A loop of its own for each: what is looked up for an edge takes longer than adding a narrow row.
+        if plain:
+            for e in range(begin, end):
+                _prefetch_row(x, np.int64(indices[min(e + ahead, last)]))
+                row = np.int64(indices[e])
+                for c in range(U(columns)):
+                    total[c] += widen(x[row, c])
+        elif heads == 1:
+            for e in range(begin, end):
+                _prefetch_row(x, np.int64(indices[min(e + ahead, last)]))
+                row = np.int64(indices[e])
+                factor = scale[row] if scaled else one
+                if weighted:
+                    factor *= weight[edge[e] if mapped else e, 0]
+                for c in range(U(columns)):
                     total[c] += factor * widen(x[row, c])
+        else:
+            for e in range(begin, end):
+                _prefetch_row(x, np.int64(indices[min(e + ahead, last)]))
+                row = np.int64(indices[e])
+                row_factor = scale[row] if scaled else one
+                at = edge[e] if mapped else e
+                for h in range(heads):
+                    factor = row_factor * weight[at, h]
+                    for c in range(U(h * width), U((h + 1) * width)):
+                        total[c] += factor * widen(x[row, c])
         if mean and end > begin:
             total /= weight.dtype.type(end - begin)
         for c in range(columns):
@@ -164,11 +187,11 @@ def weight_grad_loop(grad, x, indptr, indices, mean, out, low, high):
     """Dot products of destination gradients and source rows, per edge and head."""
     heads = out.shape[1]
     width = x.shape[1] // heads
-    last = indices.shape[0] - 1
+    last, ahead = indices.shape[0] - 1, _rows_ahead(x)
     for i in range(low, high):
         begin, end = indptr[i], indptr[i + 1]
         for e in range(begin, end):
-            _prefetch_row(x, np.int64(indices[min(e + ROWS_AHEAD, last)]))
+            _prefetch_row(x, np.int64(indices[min(e + ahead, last)]))
             row = np.int64(indices[e])
             for h in range(heads):
                 total = out.dtype.type(0)
@@ -180,7 +203,7 @@ def weight_grad_loop(grad, x, indptr, indices, mean, out, low, high):
 @njit(nogil=True, cache=True)
 def segment_max_loop(x, indptr, indices, values, argmax, low, high):
     """Largest value and its first edge, per destination and column."""
-    columns, last = x.shape[1], indices.shape[0] - 1
+    columns, last, ahead = x.shape[1], indices.shape[0] - 1, _rows_ahead(x)
     winner = np.empty(columns, np.int32)  # place within the row: half as wide as a position, so twice as fast
     for i in range(low, high):
         begin, end = indptr[i], indptr[i + 1]
@@ -188,7 +211,7 @@ def segment_max_loop(x, indptr, indices, values, argmax, low, high):
             values[i, c] = x.dtype.type(0)
             winner[c] = -1
         for e in range(begin, end):
-            _prefetch_row(x, np.int64(indices[min(e + ROWS_AHEAD, last)]))
+            _prefetch_row(x, np.int64(indices[min(e + ahead, last)]))
             row, place = np.int64(indices[e]), np.int32(e - begin)
             for c in range(columns):
                 value, best = x[row, c], values[i, c]

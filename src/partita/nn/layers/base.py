@@ -15,13 +15,20 @@ from partita.core.records import Block, Reduce
 from partita.nn import initialize, ops
 from partita.nn.layers.reductions import Reduction
 from partita.nn.ops import Rows
-from partita.nn.work import LayerWork, Product, RowOf
+from partita.nn.work import LayerWork, Product
 
 PROJECT_SOURCES_FROM = 4
-"""Rows are projected before they are summed when the input is wider than this many times the output.
+"""Messages are rows that are projected when the input is wider than this many times the output.
 
-There are several times as many sources as destinations, so projecting D sums is cheaper than projecting S rows
-unless the sum runs over much wider rows. The rule looks at widths only, so that a result never depends on the batch.
+What travels between workers is so much narrower then, and in inference, where a message is computed once and read by
+all neighbors. The rule looks at widths only, so that all workers agree on it.
+"""
+SHARED_FROM = 10
+"""Such rows are projected before they are summed at one place, too, where a block has so many edges for each source.
+
+A sampled block has several times as many sources as destinations, and not many more edges than sources: to project D
+sums is up to three times as fast there as to project S rows, whatever their widths. From some 10 edges a source on,
+the sums of wide rows take longer than that saves.
 """
 
 
@@ -272,8 +279,9 @@ class Layer(nn.Module):
 class ReducedLayer(Split, ColumnSplit, Layer):
     """A layer that reduces its neighbors' rows with a fixed monoid and then maps the result.
 
-    Where the reduction commutes with the layer's linear map, the map is applied where it is cheapest: to the sources
-    (``in > 4 out``), to the state (``out < in``: a narrower state travels), or at the end.
+    Where the reduction commutes with the layer's linear map, the map is applied where it is cheapest: in parts to the
+    sources (``in > 4 out``: narrower messages), to the state (``out < in``: a narrower state travels), or at the end;
+    in a whole block to the sums, unless many edges share each source.
     """
 
     def __init__(self, in_width: int, out_width: int, reduction: Reduction, *, commutes: bool) -> None:
@@ -283,7 +291,7 @@ class ReducedLayer(Split, ColumnSplit, Layer):
         self.projects_sources = commutes and in_width > PROJECT_SOURCES_FROM * out_width
         self.projects_state = commutes and out_width < in_width
         self.state_width = out_width if self.projects_state else in_width
-        self.starts_with_sum = reduction.is_sum and not self.projects_sources
+        self.starts_with_sum = reduction.is_sum
         self.message_width = out_width if self.projects_sources else None
         self.sums_messages = reduction.is_sum
         self.state_is_trained = self.projects_state
@@ -295,11 +303,8 @@ class ReducedLayer(Split, ColumnSplit, Layer):
         raise NotImplementedError
 
     def _reducing(self, *more: Product) -> LayerWork:
-        """The sum over the edges and the map that commutes with it, where it is cheapest; then more products."""
-        of: RowOf = "source" if self.projects_sources else "destination"
-        summed = self.out_width if self.projects_sources else self.in_width
-        own = Product(of, self.in_width, self.out_width)
-        return LayerWork((own, *more), summed, projected=self.projects_sources)
+        """The sum over the edges of a sampled block, the map of it, and more products."""
+        return LayerWork((Product("destination", self.in_width, self.out_width), *more), self.in_width)
 
     def divisible(self, block: Block) -> Block:
         """See :meth:`Split.divisible`: a mean over k edges becomes a sum with weights 1/k."""
@@ -331,7 +336,7 @@ class ReducedLayer(Split, ColumnSplit, Layer):
 
     def forward(self, block: Block, h: Rows, key: int | None = None) -> Float[Tensor, "D out"]:
         """See :meth:`Layer.forward`."""
-        if self.projects_sources:
+        if self.projects_sources and block.src is not None and block.num_edges > SHARED_FROM * block.num_src:
             x_dst = ops.own_rows(block, h)
             state = self.partial(self.message(ops.all_rows(h)), None, block)
             return self.finish(state, self.self_term(x_dst, block), block)

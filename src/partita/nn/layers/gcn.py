@@ -17,7 +17,7 @@ from partita.nn import initialize
 from partita.nn.layers.base import ReducedLayer
 from partita.nn.layers.reductions import REDUCTIONS
 from partita.nn.matmul import linear
-from partita.nn.work import LayerWork, Product
+from partita.nn.work import LayerWork
 
 
 class SymmetricNorm:
@@ -147,9 +147,8 @@ class GCN(ReducedLayer):
         return {**super().arguments(), "bias": self.bias is not None, "edge_weights": self.edge_weights}
 
     def work(self) -> LayerWork:
-        """See :meth:`Layer.work`: the sum, and ``W`` of it; where sources are projected, of the own row as well."""
-        own = [Product("destination", self.in_width, self.out_width)] if self.projects_sources else []
-        return self._reducing(*own)
+        """See :meth:`Layer.work`: the sum, and ``W`` of it."""
+        return self._reducing()
 
     def pyg_code(self) -> str:
         """See :meth:`Layer.pyg_code`."""

@@ -93,7 +93,7 @@ class SourceStates(SharedWork):
         )
         below = torch.cat([got.dst[got.own], got.src])
         own_rows, num_own, num_virtual = None, got.own.shape[0], got.dst.shape[0]
-        if not self.worker.by_id(layer):
+        if not self.worker.parts_by_id(layer):
             below, place = first_appearance(below)
             own_rows = RowPick.of(place[:num_own], below.shape[0])
             virtual = self.worker.prepared(layer, virtual.with_(src=below, indices=place[num_own:].int()))
@@ -160,7 +160,7 @@ class SourceStates(SharedWork):
             computed=rank_masks.count(asked, size),
             blocks=np.stack([virtual, rank_masks.count(below, size), taken], 1),
             below=below,
-            accesses=own_taken + taken if self.worker.by_id(layer) else None,
+            accesses=own_taken + taken if self.worker.parts_by_id(layer) else None,
         )
 
     def traffic(self, layer: int, remote_destinations: int, remote_pairs: int, remote_edges: int) -> Traffic:
