@@ -43,18 +43,31 @@ STEPS, PROBE_STEPS, CLASSES, EPOCHS = 52, 12, 32, 3
 Row = dict[str, Any]
 
 
-def make_graph(folder: Path, scale: int, features: int, steps: int, batch_size: int) -> Path:
-    """A store, and the same as plain arrays for the peers; made once."""
+def make_graph(folder: Path, scale: int, features: int, steps: int, batch_size: int, products: float | None) -> Path:
+    """A store, and the same as plain arrays for the peers; made once.
+
+    Args:
+        folder: for both.
+        scale: the logarithm of the nodes of R-MAT.
+        features: columns.
+        steps: of an epoch.
+        batch_size: seeds of a step.
+        products: a graph of the shape of ogbn-products with so many of its nodes, in place of R-MAT.
+    """
     import partita
 
     if folder.exists():
         return folder
-    print(f"making the graph: 2^{scale} nodes, {features} features", file=sys.stderr, flush=True)
     folder.mkdir()
-    path = partita.generate_rmat(
-        folder / "store", scale=scale, edge_factor=16, undirected=True, num_features=features, num_classes=CLASSES,
-        split=(steps * batch_size / 2**scale, 1 / 2**scale, 0),
-    )  # fmt: skip
+    if products is not None:
+        print(f"making the graph: {products} of ogbn-products", file=sys.stderr, flush=True)
+        path = partita.generate_products(folder / "store", scale=products)
+    else:
+        print(f"making the graph: 2^{scale} nodes, {features} features", file=sys.stderr, flush=True)
+        path = partita.generate_rmat(
+            folder / "store", scale=scale, edge_factor=16, undirected=True, num_features=features,
+            num_classes=CLASSES, split=(steps * batch_size / 2**scale, 1 / 2**scale, 0),
+        )  # fmt: skip
     store = partita.open(str(path))
     arrays = {"indptr": store.indptr, "indices": store.indices, "x": store.x, "y": store.y}
     for name, array in {**arrays, "train": store.split("train")}.items():
@@ -81,7 +94,8 @@ class Comparison:
             batch = configuration["batch_size"]
             steps = max(1, min(STEPS, int(2**self.options.scale * 0.5) // batch))
             features = configuration["features"]
-            graph = make_graph(self.folder / f"{features}-{batch}", self.options.scale, features, steps, batch)
+            folder, products = self.folder / f"{features}-{batch}", self.options.products
+            graph = make_graph(folder, self.options.scale, features, steps, batch, products)
             for stage in self.options.stages:
                 if stage == "gather" and gathered:  # knows nothing of configurations
                     continue
@@ -204,12 +218,15 @@ def machine() -> str:
 
 def footer(options: argparse.Namespace, abouts: dict[str, Row], missing: dict[str, dict[str, str]], load: float) -> str:
     """What is to be known of all tables."""
+    graph = f"R-MAT, 2^{options.scale} nodes, 2^{options.scale + 4} edges before symmetrizing"
+    if options.products is not None:
+        graph = f"of the shape of ogbn-products, {options.products} of its nodes, with its features"
     lines = [
         f"`python {' '.join(sys.argv)}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {machine()}; {options.threads} "
         f"threads each, medians of {options.repetitions} repetitions (fewer of what took {options.patience:.0f} s in a "
         f"stage before that); load average {load:.1f} before and "
         f"{os.getloadavg()[0]:.1f} after.",
-        f"Graph: R-MAT, 2^{options.scale} nodes, 2^{options.scale + 4} edges before symmetrizing. Default: "
+        f"Graph: {graph}. Default: "
         f"{json.dumps(configurations.DEFAULT)}; SAGE, GCN and GAT with layer normalization, ReLU and dropout of 0.5 "
         "after hidden layers, Adam.",
     ]
@@ -228,6 +245,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="folder of the peers' environments")
     parser.add_argument("--quick", action="store_true", help="2^14 nodes and 2 repetitions: does it run?")
     parser.add_argument("--scale", type=int, help="the graph has 2^scale nodes (19; quick: 14)")
+    parser.add_argument(
+        "--products", type=float, metavar="SCALE",
+        help="stages epoch and inference on a graph of the shape of ogbn-products, with so many of its nodes",
+    )  # fmt: skip
     parser.add_argument("--repetitions", type=int, help="(5; quick: 2)")
     parser.add_argument(
         "--patience", type=float, default=300.0, metavar="SECONDS",
