@@ -20,6 +20,7 @@ ORDINARY = {"none", "auto", "all", "mean", "sum", "max", "torch", "x", "y", "nam
 ALLOWED = {
     ("partita/cli/plans.py", "strategy"): "a setting",
     ("partita/nn/model.py", "layer"): "a key of a described model",
+    ("partita/nn/work.py", "source"): "an end of edges",
     ("partita/partitioning/spring_plus.py", "links"): "an option of a partitioner",
     ("partita/plan/described.py", "source"): "an end of edges",
     ("partita/plan/machine.py", "source"): "a key of a described value",

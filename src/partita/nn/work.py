@@ -41,3 +41,8 @@ class LayerWork:
     summed: int = 0
     projected: bool = False
     per_edge: int = 0
+
+    @property
+    def maps_sources(self) -> bool:
+        """Whether a product is computed for every source."""
+        return any(product.of == "source" for product in self.products)

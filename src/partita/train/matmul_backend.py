@@ -162,7 +162,7 @@ def _multiplies_sources(layer: Layer) -> bool:
     """Whether a layer maps the rows of its sources; as far as it does not say what it does, where parts of it do."""
     work = layer.known_work()
     if work is not None:
-        return any(product.of == "source" for product in work.products)
+        return work.maps_sources
     return layer.split is not None and layer.split.message_width is not None
 
 
