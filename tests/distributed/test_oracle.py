@@ -435,6 +435,15 @@ def test_a_layer_that_skips_empty_input_hangs_nobody(store, monkeypatch, strateg
         torch.testing.assert_close(found.gradients[name], gradient, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("strategy", [*NAMED, "source,destination,data"])
+@pytest.mark.parametrize("kind", ["sage", "gcn"])
+@pytest.mark.parametrize("fanout", [3, -1])
+def test_wide_rows_are_projected_before_or_after_they_are_summed(store, strategy, kind, fanout) -> None:
+    """At one place sums come first, unless all neighbors are taken; in parts they come last."""
+    step = Step(store, kind, features=40, fanouts=(fanout, 2, 2), parts=PARTS[3])
+    assert difference(distributed(step, strategy, 3), reference(step)) < 1e-9
+
+
 def test_the_error_of_a_worker_is_the_error_of_all(store) -> None:
     class Broken(SAGE):
         def forward(self, *arguments: Any) -> Tensor:

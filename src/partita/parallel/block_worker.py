@@ -140,19 +140,13 @@ class BlockWorker:
 
     def by_id(self, layer: int) -> bool:
         """Whether the layer sums input rows straight by store id, at one place."""
-        if layer > 1 or not self.layer(1).starts_with_sum or not self.inputs.sums_by_id(training=True):
-            return False
-        # Where all neighbors are taken, sources are worth projecting once.
-        return not (self._sends_messages(1) and self.sampler.takes_all(1))
+        return (
+            layer == 1 and self.layer(1).sums_by_id(self.sampler.takes_all(1)) and self.inputs.sums_by_id(training=True)
+        )
 
     def parts_by_id(self, layer: int) -> bool:
         """Whether parts of the layer sum input rows straight by store id."""
-        return self.by_id(layer) and not self._sends_messages(layer)
-
-    def _sends_messages(self, layer: int) -> bool:
-        """Whether the layer maps its sources' rows, in parts, before it sums them."""
-        split = self.layer(layer).split
-        return split is not None and split.message_width is not None
+        return self.by_id(layer) and not self.layer(layer).sends_messages
 
     def weights(self, layer: int) -> tuple[bool, bool]:
         """Whether the blocks that are drawn for a layer have edge weights, and own weights."""

@@ -70,8 +70,9 @@ class NodeWise(BaseSampler):
         return cls(settings.fanouts)
 
     def takes_all(self, layer: int) -> bool:
-        """Whether the fanout is -1."""
-        return self.fanouts[layer - 1] == -1
+        """Whether the fanout is -1, or that of every relation."""
+        fanout = self.fanouts[layer - 1]
+        return all(each == -1 for each in ((fanout,) if isinstance(fanout, int) else fanout))
 
     def expected_edges(self, layer: int, destinations: int, degree: float, workers: int) -> float:
         """As many as the fanout allows."""

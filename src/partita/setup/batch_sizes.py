@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partita.comm.group import Group
 from partita.config import Config
 from partita.graph.store import GraphStore
-from partita.setup.sampler import sampler_settings, sampler_type
+from partita.setup.sampler import lone_sampler
 
 EDGE_BYTES, ROW_BYTES = 24, 32
 """Of an edge and of a node of a block: ids, offsets, weights, and the edges by source that backward wants."""
@@ -39,7 +38,7 @@ class LayerSizes:
 
 def batch_sizes(config: Config, store: GraphStore, seeds: int, workers: int) -> list[LayerSizes]:
     """Blocks of a batch of so many seeds, layer 1 (input side) first."""
-    sampler = sampler_type(config).of(sampler_settings(config, store.schema), Group.alone())
+    sampler = lone_sampler(config, store.schema)
     degree = mean_degree(store)
     nodes, found, destinations = store.num_nodes, list[LayerSizes](), min(seeds, store.num_nodes)
     for layer in range(config.layers, 0, -1):

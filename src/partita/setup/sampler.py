@@ -119,6 +119,16 @@ def make_sampler(config: Config, group: Group, schema: Schema | None = None) -> 
     return sampler_type(config).of(sampler_settings(config, schema), group)
 
 
+def lone_sampler(config: Config, schema: Schema | None = None) -> BaseSampler:
+    """The sampler as a single worker has it, for what is to be known of it before anything is drawn.
+
+    Args:
+        config: the settings, which were checked.
+        schema: of the graph; ``None`` for an untyped one.
+    """
+    return sampler_type(config).of(sampler_settings(config, schema), Group.alone())
+
+
 def evaluation_sampler(config: Config, schema: Schema | None = None) -> EvaluationSampler | None:
     """What a model of these settings is evaluated with; ``None``: all neighbors.
 

@@ -11,14 +11,13 @@ from time import perf_counter
 
 import torch
 
-from partita.comm.group import Group
 from partita.config import Config
 from partita.nn.decoders import Decoder, ProductDecoder, Reciprocal
 from partita.nn.layers import Layer
 from partita.nn.matmul import BACKENDS, LEAST_COLUMNS, LEAST_ROWS, TORCH, Backend, Linear, onednn_works
 from partita.nn.model import Model
 from partita.runs.checkpoint import TrainState
-from partita.setup.sampler import sampler_settings, sampler_type
+from partita.setup.sampler import lone_sampler
 from partita.tasks.task import EdgeTask
 from partita.train.job import Job
 from partita.train.recorder import Recorder
@@ -130,7 +129,7 @@ def batch_rows(config: Config, nodes: int, edges: int, seeds: int, workers: int)
         seeds: training nodes.
         workers: which share a batch.
     """
-    degree, sampler = edges / max(1, nodes), sampler_type(config).of(sampler_settings(config), Group.alone())
+    degree, sampler = edges / max(1, nodes), lone_sampler(config)
     wanted = math.ceil(min(config.batch_size or seeds, seeds) / workers)
     rows: list[tuple[int, int]] = []
     for layer in range(config.layers, 0, -1):
@@ -163,7 +162,7 @@ def _multiplies_sources(layer: Layer) -> bool:
     work = layer.known_work()
     if work is not None:
         return work.maps_sources
-    return layer.split is not None and layer.split.message_width is not None
+    return layer.sends_messages
 
 
 def shapes_of_scores(decoder: Decoder, edges: int, candidates: Sequence[int]) -> Counter[Shape]:

@@ -14,7 +14,7 @@ from partita.setup.batch_sizes import EDGE_BYTES, LayerSizes, batch_sizes, block
 from partita.setup.inputs import DTYPES, is_encoded
 from partita.setup.learnt import step_bytes
 from partita.setup.model import FIX, MODEL_COPIES
-from partita.setup.sampler import WHOLE, evaluation_sampler
+from partita.setup.sampler import WHOLE, evaluation_sampler, lone_sampler
 from partita.setup.tiers import looks_ahead, waiting_bytes
 from partita.setup.topology import drawing_bytes, topology_bytes
 from partita.train.job import Job
@@ -47,7 +47,7 @@ def training_need(job: Job) -> MemoryNeed:
         rows += waiting
     loads = (
         is_encoded(store, config)
-        or not layers[0].starts_with_sum
+        or not layers[0].sums_by_id(lone_sampler(config, store.schema).takes_all(1))
         or bool(config.cache or config.input_dropout or config.feature_memory is not None)
         or workers > 1
     )

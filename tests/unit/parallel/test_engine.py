@@ -16,6 +16,7 @@ from partita.nn.model import build_model
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.engine import Engine, MiniBatch
 from partita.parallel.placements.data import Data
+from partita.sample.samplers import NodeWise
 from partita.sample.topology import LocalTopology, as_tensor
 from partita.testing.graphs import formula_store, small_random_store
 
@@ -150,3 +151,8 @@ def test_wide_rows_are_summed_by_id_unless_all_neighbors_are_taken(tmp_path, nam
     assert drawn.worker.by_id(1)
     assert all_of_them.worker.by_id(1) == (name == "gin"), "whose sources are no products"
     assert drawn.worker.parts_by_id(1) == (name == "gin"), "parts get messages"
+
+
+def test_fanouts_of_relations_take_all_neighbors_where_each_of_them_does() -> None:
+    fanouts = NodeWise([(-1, -1), (-1, 5), -1, 5])
+    assert [fanouts.takes_all(layer) for layer in (1, 2, 3, 4)] == [True, False, True, False]

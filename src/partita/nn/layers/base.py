@@ -204,6 +204,20 @@ class Layer(nn.Module):
         """How the layer is computed from slices of its input columns; ``None``: it cannot be."""
         return self if isinstance(self, ColumnSplit) else None
 
+    def sums_by_id(self, takes_all: bool) -> bool:
+        """Whether sums over whole blocks read input rows one by one, so that distinct sources need not be known.
+
+        Args:
+            takes_all: blocks have all neighbors, so that many edges share each source, which is worth projecting once
+                where its message is narrower than its row.
+        """
+        return self.starts_with_sum and not (takes_all and self.sends_messages)
+
+    @property
+    def sends_messages(self) -> bool:
+        """Whether parts of the layer map the rows of sources before they join them."""
+        return self.split is not None and self.split.message_width is not None
+
     @property
     def draws_by_call(self) -> bool:
         """Whether training draws something that depends on which rows are computed together."""
