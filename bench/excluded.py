@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from drawing import draw
 
 import partita
 from partita.config import Config
@@ -34,7 +35,7 @@ from partita.kernels import Relabeller
 from partita.nn import ops
 from partita.sample.blocks import sample_block
 from partita.sample.targets import LinkPositions, TargetSide, target_edges
-from partita.sample.topology import ArrayTopology, LocalTopology
+from partita.sample.topology import LocalTopology
 from partita.tasks.links.edges import message_edges
 from partita.tasks.links.task import LinkTask
 from partita.tasks.task import key_of, seed_order
@@ -67,16 +68,6 @@ class Times:
         return " | ".join(shown)
 
 
-def sampled(topology: ArrayTopology, seeds: torch.Tensor, key: StepKey, scratch: Relabeller) -> int:
-    """All layers of a step, their sources numbered; returns how many edges were drawn."""
-    requests, edges = seeds, 0
-    for layer in range(len(FANOUTS), 0, -1):
-        block = sample_block(topology, requests, key, layer, FANOUTS[layer - 1], relabel=scratch)
-        assert block.src is not None
-        requests, edges = block.src, edges + block.num_edges
-    return edges
-
-
 def sampling(name: str, store: partita.GraphStore, batch: int, steps: int) -> str:
     """Print a row of the first table; returns what it took to find all positions."""
     random, topology = np.random.default_rng(0), LocalTopology(store)
@@ -96,10 +87,10 @@ def sampling(name: str, store: partita.GraphStore, batch: int, steps: int) -> st
             excluded: TargetEdges | None = None
             if way != "all edges":
                 excluded = target_edges(edges, SIDES, positions.of(numbers) if way == "known" else None)
-            return sampled(topology, seeds, StepKey(0, 0, step, excluded), scratch)
+            return draw(topology, seeds, StepKey(0, 0, step, excluded), FANOUTS, scratch)[0]
 
         times.step(step, work)
-    drawn = sampled(topology, seeds, StepKey(0, 0, 0), scratch)
+    drawn, _ = draw(topology, seeds, StepKey(0, 0, 0), FANOUTS, scratch)
     print(f"| {name} | {store.num_edges:,} | {drawn:,} | {times.row()} |", flush=True)
     megabytes = (codes.numel() * codes.element_size() + 8 * len(several)) / 1e6
     return f"{name}: {spent:.1f} s of the processor and {megabytes:.0f} MB for {len(links):,} edges"

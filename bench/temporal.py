@@ -21,12 +21,12 @@ from collections import defaultdict
 
 import numpy as np
 import torch
+from drawing import draw
 from torch import Tensor
 
 from partita import kernels
 from partita.core.keys import StepKey
 from partita.kernels import Relabeller
-from partita.sample.blocks import sample_block
 from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
 from partita.sample.topology import ArrayTopology
 
@@ -90,16 +90,12 @@ def measure(name: str, indptr: Tensor, indices: Tensor, steps: int, batch: int, 
                 key = StepKey(seed, 0, step, times=times.of(seeds))
                 assert key.times is not None
                 ids = times.requests(seeds, key.times)
-            drawn = 0
-            for layer in (2, 1):
-                block = sample_block(topology, ids, key, layer, FANOUTS[layer - 1], relabel=scratch[way])
-                assert block.src is not None
-                ids, drawn = block.src, drawn + block.num_edges
+            drawn, sources = draw(topology, ids, key, FANOUTS, scratch[way])
             used = time.process_time() - begun
             if step >= 3:
                 spent[way].append(used)
                 edges[way].append(drawn)
-                rows[way].append(len(ids))
+                rows[way].append(sources)
     base = statistics.median(a / b for a, b in zip(spent["without times"], edges["without times"], strict=True))
     for way in ways:
         each = statistics.median(a / b for a, b in zip(spent[way], edges[way], strict=True))

@@ -268,9 +268,19 @@ def parse_options() -> argparse.Namespace:
     for given, known in ((options.stages, configurations.STAGES), (options.peers, PEERS)):
         if unknown := set(given).difference(known):
             parser.error(f"{', '.join(sorted(unknown))}: there is only {', '.join(known)}")
+    if options.products is not None and not set(options.stages) <= {"epoch", "inference"}:
+        parser.error("--products is for the stages epoch and inference: add --stages epoch,inference")
     try:
         chosen = [configurations.parse(each) for each in options.configurations]
         options.configurations = {name: found for each in chosen for name, found in each.items()}
+        if options.products is not None:
+            from partita.graph.generate_shapes import PRODUCTS
+
+            options.configurations = {
+                name: {**found, "features": PRODUCTS.features} for name, found in options.configurations.items()
+            }
+            if any("features=" in name for name in options.configurations):
+                parser.error(f"--products has {PRODUCTS.features} features: leave features= out")
         options.cache = cache_folder(options.cache)
     except ValueError as error:
         parser.error(str(error))

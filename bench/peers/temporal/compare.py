@@ -23,12 +23,12 @@ import torch
 from partita import kernels
 from partita.core.keys import StepKey
 from partita.kernels import Relabeller
-from partita.sample.blocks import sample_block
 from partita.sample.temporal import SeedTimes, TemporalTopology, slots_for
 from partita.sample.topology import ArrayTopology
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+from drawing import draw  # noqa: E402
 from environments import DEFAULT_CACHE, cache_folder, make  # noqa: E402
 from temporal import FANOUTS, SPAN, even, rmat  # noqa: E402
 
@@ -44,15 +44,11 @@ def ours(arrays: dict[str, np.ndarray]) -> Figures:
     asked, scratch = SeedTimes(times, slots), Relabeller(topology.num_nodes)
     figures: Figures = {"seconds": [], "edges": [], "nodes": []}
     for step, seeds in enumerate(torch.from_numpy(arrays["seeds"])):
-        begun, edges = time.process_time(), 0
+        begun = time.process_time()
         key = StepKey(0, 0, step, times=asked.of(seeds))
         assert key.times is not None
-        ids = asked.requests(seeds, key.times)
-        for layer in range(len(FANOUTS), 0, -1):
-            block = sample_block(topology, ids, key, layer, FANOUTS[layer - 1], relabel=scratch)
-            assert block.src is not None
-            ids, edges = block.src, edges + block.num_edges
-        for name, value in (("seconds", time.process_time() - begun), ("edges", edges), ("nodes", len(ids))):
+        edges, nodes = draw(topology, asked.requests(seeds, key.times), key, FANOUTS, scratch)
+        for name, value in (("seconds", time.process_time() - begun), ("edges", edges), ("nodes", nodes)):
             figures[name].append(value)
     return figures
 
@@ -80,7 +76,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     kernels.set_threads(1)
-    python = make("pyg", cache_folder(options.cache)).python
+    made = make("pyg", cache_folder(options.cache))
+    if any("torch-sparse" in packages for packages in made.missing):
+        why = "; ".join(made.missing.values())
+        parser.error(f"torch-sparse cannot be installed in {made.python.parent.parent} ({why}); its logs are there")
     print("| graph | | edges in a step | nodes | ms a step | ns an edge | to Partita |")
     print("|---|---|---|---|---|---|---|")
     for name in ("even", "R-MAT"):
@@ -92,7 +91,7 @@ def main() -> None:
             given = json.dumps({"arrays": str(path), "fanouts": list(FANOUTS[::-1])})
             for _ in range(options.repetitions):
                 done = subprocess.run(
-                    [str(python), str(HERE / "run_pyg.py"), given], capture_output=True, text=True, check=True
+                    [str(made.python), str(HERE / "run_pyg.py"), given], capture_output=True, text=True, check=True
                 )
                 for who, figures in zip(found, (ours(arrays), json.loads(done.stdout.splitlines()[-1])), strict=True):
                     for key in ("seconds", "edges", "nodes"):
