@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from partita.kernels.compile import compiled
+from partita.kernels.sorting import sort
 
 
 @compiled
@@ -12,7 +13,8 @@ def scan(first, indptr, source, out, parent, labels, ends, state):
     """Count edges, degrees and equal labels of some rows, and join the ends of every edge in ``parent``."""
     for row in range(len(indptr) - 1):
         node = first + row
-        sources = np.sort(source[indptr[row] : indptr[row + 1]])
+        sources = source[indptr[row] : indptr[row + 1]].copy()
+        sort(sources)
         for place in range(len(sources)):
             other = np.int64(sources[place])
             out[other] += 1

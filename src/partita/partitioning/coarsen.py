@@ -9,6 +9,7 @@ from jaxtyping import Int64, Integer
 
 from partita.core.partitioning import EdgeStream
 from partita.kernels.compile import AHEAD, compiled, prefetch
+from partita.kernels.sorting import argsort
 
 _FIRST_SLOTS = 1 << 12
 _FULL = 0.6  # of a table's slots; beyond, searches get long
@@ -187,6 +188,6 @@ def _rows(pairs, weights, count, cursor, indices, weight):
 def _sort_rows(indptr, indices, weight):
     for r in range(len(indptr) - 1):
         begin, end = indptr[r], indptr[r + 1]
-        order = np.argsort(indices[begin:end])
+        order = argsort(indices[begin:end])
         indices[begin:end] = indices[begin:end][order]
         weight[begin:end] = weight[begin:end][order]

@@ -16,6 +16,7 @@ from partita.kernels.cpu.arrays import or_empty
 from partita.kernels.cpu.excluded import DIRECTORY, ascending_once, directory_of
 from partita.kernels.excluded import made_once
 from partita.kernels.intrinsics import prefetch
+from partita.kernels.sorting import sort
 
 _AHEAD = 16  # links ahead that are asked for
 _MANY = 8  # more positions than this for each single one and group, and it is looked whether groups are repeated
@@ -127,7 +128,7 @@ def locate_loop(indptr, indices, kinds, links, relations, column, begins, order,
             keys[count] = before = key
             count += 1
         if not ascending:
-            keys[:count].sort()
+            sort(keys[:count])
         several = False
         for i in range(first, last):
             prefetch(links, links.shape[1] * np.int64(order[min(i + _AHEAD, order.shape[0] - 1)]))

@@ -23,6 +23,7 @@ from partita.kernels.cpu.arrays import or_empty
 from partita.kernels.cpu.draws import GOLDEN, ONE, U
 from partita.kernels.excluded import made_once
 from partita.kernels.intrinsics import count_bits, prefetch
+from partita.kernels.sorting import sort
 
 _WORDS = 1 << 10  # of a directory, at least: few enough for the first cache
 _BITS_PER_EDGE = 16  # at least; so a short row is taken for one with excluded edges once in 16 times at most
@@ -129,7 +130,7 @@ def ascending_once(values):
         found[places[bucket]] = value
         places[bucket] += 1
     if most > _MOST_IN_BUCKET:
-        found.sort()
+        sort(found)
     else:
         for i in range(1, size):
             value, at = found[i], i

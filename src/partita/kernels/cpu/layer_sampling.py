@@ -16,6 +16,7 @@ from partita.kernels.cpu.excluded import directory, excluded_within, remaining_w
 from partita.kernels.reference.draws import LOG_BITS, NEVER, log_table
 from partita.kernels.reference.draws import code as exact_code
 from partita.kernels.reference.layer_sampling import SPARED_BITS
+from partita.kernels.sorting import sort
 
 _WORDS_PER_SLOT = 16  # a slot costs about as much as this many streamed elements; for cutting work into ranges
 _WORDS_PER_NODE = 32  # likewise, a node without weights
@@ -123,7 +124,7 @@ def _row(indptr, first, node, excluded, marks):
 def _distinct(times, size, most):
     """Sort the first ``size`` times, drop repeated ones, and keep no more than ``most``; returns how many are left."""
     held = times[:size]
-    held.sort()
+    sort(held)
     kept = 0
     for i in range(size):
         if kept == most:
@@ -268,7 +269,7 @@ def _pick_even(
         if counting:
             rows[i + 1] = at
         elif at - rows[i] > 1:
-            positions[rows[i] : at].sort()
+            sort(positions[rows[i] : at])
 
 
 @njit(nogil=True, cache=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 from partita.kernels import threads
 from partita.kernels.cpu.arrays import or_empty, run
 from partita.kernels.cpu.draws import U, below, fold
+from partita.kernels.sorting import argsort
 
 _EMPTY = np.empty(0, np.int64)
 _DRAW = 4  # a draw costs about as much as this many streamed elements
@@ -144,7 +145,7 @@ def shared_targets_loop(indptr, indices, kinds, given, kind, candidates, out, or
 def sources_loop(indptr, indices, kinds, given, kind, candidates, out, low, high):
     """Look up the source of every edge into the given nodes among the candidates."""
     shared = candidates.shape[0] == 1
-    order = np.argsort(candidates[0]) if shared else np.empty(0, np.int64)
+    order = argsort(candidates[0]) if shared else np.empty(0, np.int64)
     for row in range(low, high):
         mine = candidates[0 if shared else row]
         begin, end = _run(indptr, kinds, given[row], kind[row])
@@ -155,7 +156,7 @@ def sources_loop(indptr, indices, kinds, given, kind, candidates, out, low, high
                     out[row, column] |= mine[column] == source
             continue
         if not shared:
-            order = np.argsort(mine)
+            order = argsort(mine)
         ascending = mine[order]
         for edge in range(begin, end):
             source = np.int64(indices[edge])

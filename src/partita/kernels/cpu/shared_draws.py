@@ -27,6 +27,7 @@ from partita.kernels.reference.shared_draws import (
     distribution_table,
     quantile_table,
 )
+from partita.kernels.sorting import sort
 
 _AT_ONCE = 512  # edges of a row whose times are found before they are compared
 _AHEAD = 12  # edges ahead whose sources' original indices are asked for
@@ -200,7 +201,8 @@ def pick_shared(
                     start, stop, found,
                 )  # fmt: skip
                 held = keep_smallest(found, stop - start, start, times, places, held, count)
-            positions[at : at + count] = np.sort(places[:count])
+            positions[at : at + count] = places[:count]
+            sort(positions[at : at + count])
         else:  # all; or if so many are positive as are wanted, those
             for position in range(begin, end):
                 if lost < last and excluded[lost] == position:
