@@ -40,9 +40,10 @@ from partita.kernels.sampling import sample_neighbors as sample_neighbors
 from partita.kernels.shared_draws import SharedKey as SharedKey
 from partita.kernels.shared_draws import sample_shared as sample_shared
 from partita.kernels.softmax import side_softmax as side_softmax
+from partita.kernels.temporal import distinct_times as distinct_times
 from partita.kernels.temporal import edges_until as edges_until
 from partita.kernels.temporal import request_keys as request_keys
-from partita.kernels.temporal import rows_until as rows_until
+from partita.kernels.temporal import sample_until as sample_until
 from partita.kernels.temporal import to_requests as to_requests
 from partita.kernels.threads import limited as limited
 from partita.kernels.threads import set_threads as set_threads

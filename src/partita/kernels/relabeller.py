@@ -13,6 +13,10 @@ from torch import Tensor
 # 142:68 at 2^22, 105:77 at 2^24, 93:80 at 2^26, 86:81 at 2^28. The table is found with one access but costs 4 bytes a
 # node for every thread that samples: 64 MiB at the limit below, beyond which the gain is no longer worth it.
 TABLE_LIMIT = 1 << 24
+# Ids that are all different take, by how full the table is at the end, 7.0 ns (a half), 4.7 (a quarter) or 4.0 (an
+# eighth): after a place that is taken, the processor has guessed wrong. That is as long as its cache has the table.
+SPARSE_LIMIT = 1 << 19
+"""Places of a hash table that may be mostly empty: 2 MiB."""
 NOWHERE = np.iinfo(np.int32).max
 """In the table of a device: the node is not in the list."""
 
@@ -23,9 +27,9 @@ class Relabeller:
     The state is scratch only: a call's result never depends on earlier calls. One object serves one thread.
 
     Two modes. ``"table"`` holds 4 bytes per node of the store. ``"hash"`` is an open-addressing table of at most
-    12 bytes per sampled edge of the largest batch seen, whatever the size of the graph. Neither is cleared between
-    calls: entries hold ``base + local`` and ``base`` grows by the number of sources with every call, so that
-    whatever an earlier call left is below ``base``. Ids on a device have a table there, see :meth:`places`.
+    48 bytes per sampled edge of the largest batch seen, and 12 beyond 2 MiB, whatever the size of the graph. Neither
+    is cleared between calls: entries hold ``base + local`` and ``base`` grows by the number of sources with every call,
+    so that whatever an earlier call left is below ``base``. Ids on a device have a table there, see :meth:`places`.
 
     Args:
         num_nodes: number of nodes of the store.
@@ -61,8 +65,9 @@ class Relabeller:
         """
         bound = min(bound, self.num_nodes)
         needed = self.num_nodes
-        if self.mode == "hash":  # at most two thirds full
-            needed = 1 << (bound + bound // 2).bit_length()
+        if self.mode == "hash":  # at most two thirds full, a sixth of small ones
+            least = 1 << (bound + bound // 2).bit_length()
+            needed = max(least, min(4 * least, SPARSE_LIMIT))
         size = self._entries.shape[0]
         if size < needed or self._base > np.iinfo(np.int32).max - bound:
             self._entries = np.zeros(max(size, needed), np.int32)  # the kernel's zero pages until touched

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int, Int64, UInt32
 from torch import Tensor
 
+from partita.core.records import Sampled
 from partita.kernels import checks
 from partita.kernels.dispatch import implementation
 
@@ -40,43 +41,89 @@ def edges_until(
     return ends
 
 
-def rows_until(
+def sample_until(
+    original: Int64[Tensor, "N"] | None,
     indptr: Int64[Tensor, "N_1"],
+    indices: Int[Tensor, "M"],
     times: Int64[Tensor, "M"],
-    requests: Int64[Tensor, "n"],
+    requests: Int64[Tensor, "D"],
     until: Int64[Tensor, "T"],
     slots: int,
+    key: int,
+    fanout: int,
     *,
+    since: Int64[Tensor, "T"] | None = None,
+    last: bool = False,
+    replace: bool = False,
+    weights: UInt32[Tensor, "M"] | None = None,
     first_edge: int = 0,
-) -> Int64[Tensor, "_"]:
-    """The same of the whole rows of nodes at times.
+) -> tuple[Int64[Tensor, "D"], Sampled]:
+    """Draw in-neighbors of nodes at times, of the edges that are there then; the picks are nodes at the same times.
+
+    A row is in order of time, so those edges are found by binary search, and drawn as if there were no others.
 
     Args:
+        original: original index of every node; ``None``: its id.
         indptr: rows of the store.
-        times: of the edges that are here, ascending in every row.
+        indices: in-neighbors, of the edges that are here.
+        times: of the same edges, ascending in every row.
         requests: ``node * slots + slot``, repeated or not.
         until: the last time that counts, of each slot that is asked for.
         slots: a power of two.
-        first_edge: position in the store of the first of ``times``.
+        key: 64-bit key of the step and layer.
+        fanout: neighbors for each request; -1 for all.
+        since: the last time that does not count because it is too long ago, of each slot, not after ``until``.
+        last: take the last edges in place of random ones.
+        replace: draw exactly ``fanout`` times, with replacement, where there is an edge.
+        weights: uint32 weight of every edge that is here: draw in proportion; those of weight 0 are never taken.
+        first_edge: position in the store of the first of the edges that are here.
 
     Returns:
-        int64 (2 n + 1): of each request where in the store the edges of its node begin, and where those end that are
-        not later; then where all edges end that are here. To whoever draws these are rows of edges, of which every
-        second one is meant.
+        what :func:`request_keys` says, with which the draws are keyed; and the sample, with positions.
 
     Raises:
-        ValueError: ``slots`` is no power of two.
+        ValueError: ``slots`` is no power of two; lengths do not fit; fanout below -1.
         IndexError: a node is none, a slot has no time, or edges are not here.
+        EdgesError: one of ``indices`` that was drawn is no node.
     """
-    _check_requests(requests, indptr.shape[0] - 1, until.shape[0], slots)
-    if first_edge or times.shape[0] < int(indptr[-1]):
+    _check_slots(slots)
+    if fanout < -1:
+        raise ValueError(f"fanout {fanout}: must be -1 (all neighbors) or at least 0")
+    if indices.shape[0] != times.shape[0]:
+        raise ValueError(f"{times.shape[0]} times for {indices.shape[0]} edges")
+    weights = checks.weights_match(weights, times.shape[0])
+    if first_edge or times.shape[0] < int(indptr.numpy()[-1]):
+        _check_requests(requests, indptr.shape[0] - 1, until.shape[0], slots)
         checks.rows_within("nodes", indptr, requests // slots, first_edge, first_edge + times.shape[0])
-    rows = requests.new_empty(2 * requests.shape[0] + 1)
-    rows[-1] = first_edge + times.shape[0]
-    implementation(requests).rows_until(
-        checks.as_int64(indptr), times, requests.contiguous(), until.contiguous(), slots, first_edge, rows
-    )
-    return rows
+    requests = requests.contiguous()
+    drawn = implementation(requests).sample_until(
+        original, checks.as_int64(indptr), checks.as_ids(indices), times, requests, until.contiguous(),
+        None if since is None else since.contiguous(), slots, key, fanout, last, replace, weights, first_edge,
+    )  # fmt: skip
+    if drawn is None:
+        _check_requests(requests, indptr.shape[0] - 1, until.shape[0], slots)
+        checks.sources(indices, indptr.shape[0] - 1)
+    keys, rows, ids, positions = drawn
+    return keys, Sampled(rows, ids, positions + first_edge if first_edge else positions)
+
+
+def distinct_times(times: Int64[Tensor, "N"], ids: Int64[Tensor, "n"]) -> tuple[Int64[Tensor, "T"], Int64[Tensor, "n"]]:
+    """The times of some ids.
+
+    Args:
+        times: of all ids.
+        ids: which of them.
+
+    Returns:
+        the distinct times, ascending; and of each id, the place of its own among them.
+
+    Raises:
+        IndexError: an id has no time.
+    """
+    found = implementation(ids).distinct_times(times.contiguous(), ids.contiguous())
+    if found is None:
+        checks.within("ids", ids, times.shape[0])
+    return found
 
 
 def request_keys(
@@ -86,7 +133,7 @@ def request_keys(
 
     Args:
         original: original index of every node; ``None``: its id.
-        requests, until, slots: see :func:`rows_until`.
+        requests, until, slots: see :func:`sample_until`.
 
     Raises:
         ValueError: ``slots`` is no power of two.
@@ -98,16 +145,20 @@ def request_keys(
     return keys
 
 
-def _check_requests(requests: Int64[Tensor, "n"], nodes: int, times: int, slots: int) -> None:
+def _check_slots(slots: int) -> None:
     if slots < 1 or slots & (slots - 1):
         raise ValueError(f"{slots} slots: must be a power of two")
+
+
+def _check_requests(requests: Int64[Tensor, "n"], nodes: int, times: int, slots: int) -> None:
+    _check_slots(slots)
     checks.within("requests", requests, slots * nodes)
     if times < slots:
         checks.within("slots", requests & (slots - 1), times)
 
 
 def to_requests(
-    indptr: Int64[Tensor, "D_1"], indices: Int[Tensor, "E"], requests: Int64[Tensor, "D"], slots: int
+    indptr: Int64[Tensor, "D_1"], indices: Int[Tensor, "E"], requests: Int64[Tensor, "D"], slots: int, num_nodes: int
 ) -> Int64[Tensor, "E"]:
     """Nodes that were drawn for requests, at the times of these: ``node * slots + slot``.
 
@@ -116,13 +167,17 @@ def to_requests(
         indices: the nodes.
         requests: ``node * slots + slot``.
         slots: a power of two.
+        num_nodes: of the store.
 
     Raises:
         ValueError: lengths do not fit.
+        EdgesError: one of ``indices`` is no node.
     """
     checks.edges_match(indptr, indices)
     if indptr.shape[0] != requests.shape[0] + 1:
         raise ValueError(f"{indptr.shape[0] - 1} rows for {requests.shape[0]} requests")
-    out = torch.empty(indices.shape, dtype=torch.int64)
-    implementation(requests).to_requests(indptr.contiguous(), checks.as_ids(indices), requests.contiguous(), slots, out)
+    out, indices = torch.empty(indices.shape, dtype=torch.int64), checks.as_ids(indices)
+    fill = implementation(requests).to_requests
+    if not fill(indptr.contiguous(), indices, requests.contiguous(), slots, num_nodes, out):
+        checks.sources(indices, num_nodes)
     return out

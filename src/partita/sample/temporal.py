@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Int, Int64
@@ -33,7 +33,6 @@ from partita.core.node_types import NodeTypes
 from partita.core.records import Sampled, TargetEdges
 from partita.graph.store import GraphStore
 from partita.graph.times import ALWAYS
-from partita.kernels import checks
 from partita.kernels.reference.relations import DrawnRuns, Runs
 from partita.sample.topology import ArrayTopology
 
@@ -151,25 +150,20 @@ class TemporalTopology(ArrayTopology):
         self, dst: Int[Tensor, "D"], key: int, fanout: int | Sequence[int], *, positions: bool = False
     ) -> Sampled:
         """Draw in-neighbors of requests, at the same times; see :meth:`ArrayTopology.sample`."""
-        keys, dst = self.original(dst), dst.long()
         fanouts = (fanout,) * self.num_relations if isinstance(fanout, int) else tuple(fanout)
         self._check_relations("fanouts", fanouts)
         placed = positions or bool(self._drawn_rows)
         if self._edge_type is None:
-            rows = kernels.rows_until(
-                self._indptr, self._edge_time, dst, self._times, self.slots, first_edge=self._first_edge
-            )
-            if self._windows is not None:
-                bounds, times = rows[:-1].reshape(-1, 2), self._split(dst)[1]
-                rows[:-1:2] = self._windows.begins(
-                    self._edge_time, bounds, times, torch.zeros_like(times), self._first_edge
-                )
-            drawn = self._draw(rows, keys, key, fanouts[0], positions=placed)
-        else:
-            drawn = self._draw_relations(dst, keys, key, fanouts, positions=placed)
-        checks.sources(drawn.indices, self._num_stored)
-        drawn = replace(drawn, indices=kernels.to_requests(drawn.indptr, drawn.indices, dst, self.slots))
-        return self._with_rows(drawn, positions=positions)
+            since = None if self._windows is None else self._windows.too_old(self._times)
+            keys, drawn = kernels.sample_until(
+                self._original, self._indptr, self._indices, self._edge_time, dst.long(), self._times, self.slots, key,
+                fanouts[0], since=since, last=self._last, **self._edges,
+            )  # fmt: skip
+            self._keys = dst, keys
+            return self._with_rows(drawn if placed else replace(drawn, positions=None), positions=positions)
+        drawn = self._draw_relations(dst.long(), self.original(dst), key, fanouts, positions=placed)
+        requests = kernels.to_requests(drawn.indptr, drawn.indices, dst.long(), self.slots, self._num_stored)
+        return self._with_rows(replace(drawn, indices=requests), positions=positions)
 
     def _draw(
         self, rows: Int64[Tensor, "_"], keys: Int64[Tensor, "n"], key: int, fanout: int, *, positions: bool
@@ -242,10 +236,13 @@ class Windows:
         first_edge: int,
     ) -> Int64[Tensor, "n"]:
         """Where the edges of runs begin that are not too old at times; see :func:`partita.kernels.edges_until`."""
+        found = kernels.edges_until(edge_time, bounds, self.too_old(times, relation), first_edge=first_edge)
+        return torch.where(self.of_relations[relation] < 0, bounds[:, 0], found)
+
+    def too_old(self, times: Int64[Tensor, "n"], relation: Int64[Tensor, "n"] | int = 0) -> Int64[Tensor, "n"]:
+        """The last times that do not count at these."""
         width, now = self.of_relations[relation], times.clamp(max=self.latest)
-        too_old = torch.where(now < ALWAYS + 1 + width, ALWAYS, now - width - 1)  # not below 64 bits
-        found = kernels.edges_until(edge_time, bounds, too_old, first_edge=first_edge)
-        return torch.where(width < 0, bounds[:, 0], found)
+        return torch.where(now < ALWAYS + 1 + width, ALWAYS, now - width - 1)  # not below 64 bits
 
 
 @dataclass(frozen=True)
@@ -259,13 +256,20 @@ class SeedTimes:
 
     of_nodes: Int64[Tensor, "N"]
     slots: int
+    _latest: tuple[Tensor | None, ...] = field(default=(None, None, None), init=False, repr=False, compare=False)
+    """Of what was asked last: nodes, their distinct times, and which of these is theirs."""
 
     def of(self, nodes: Int[Tensor, "B"]) -> Int64[Tensor, "T"]:
         """The distinct times of the seeds of a batch, ascending."""
-        return self.of_nodes[nodes.long()].unique()
+        times, slot = kernels.distinct_times(self.of_nodes, nodes.long())
+        object.__setattr__(self, "_latest", (nodes, times, slot))
+        return times
 
     def requests(self, nodes: Int[Tensor, "R"], times: Int64[Tensor, "T"]) -> Int64[Tensor, "R"]:
         """Nodes at their times, which are among those of the batch."""
+        asked, found, slot = self._latest
+        if slot is not None and asked is nodes and found is times:
+            return nodes.long() * self.slots + slot
         return self.requests_at(nodes, self.of_nodes[nodes.long()], times)
 
     def requests_at(

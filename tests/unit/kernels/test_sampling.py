@@ -388,7 +388,10 @@ def test_relabeller_memory():
     for relabeller in (table, hashed):
         kernels.relabel(dst, found.indices, relabeller)
     assert table.num_bytes == 16_000
-    assert hashed.num_bytes <= 12 * 60  # 10 destinations and 50 edges
+    assert hashed.num_bytes <= 48 * 60  # 10 destinations and 50 edges
+    for ids in (2**17, 2**19, 2**21):
+        entries, _ = Relabeller(2**30, "hash").entries(ids)
+        assert 6 * ids <= entries.nbytes <= max(12 * ids, 2**21)
     assert Relabeller(2**24).mode == "table"
     assert Relabeller(2**24 + 1).mode == "hash"
 

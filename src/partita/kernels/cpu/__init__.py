@@ -27,7 +27,7 @@ from partita.kernels.cpu.sampling import (
 )
 from partita.kernels.cpu.shared_draws import sample_shared
 from partita.kernels.cpu.softmax import side_softmax
-from partita.kernels.cpu.temporal import edges_until, request_keys, rows_until, to_requests
+from partita.kernels.cpu.temporal import distinct_times, edges_until, request_keys, sample_until, to_requests
 from partita.kernels.cpu.triples import complex_rows, complex_rows_backward
 from partita.kernels.cpu.updates import adam_rows
 from partita.kernels.cpu.walks import random_walks, top_visits, walk_draws, walk_step

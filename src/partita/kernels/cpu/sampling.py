@@ -40,9 +40,14 @@ from partita.kernels.relabeller import Relabeller
 GROUP = 16  # destinations whose picks are under way together
 FAR_AHEAD = 64  # places ahead where nothing is done with them but to look
 AHEAD = 24  # places ahead that the relabeller asks for
+_SPARE = 4  # a copy is made where more than this part of the memory would be held for nothing
 WALK = 8  # edges of one relation that are compared one by one before the end of their run is searched
 SPREAD = U(GOLDEN)
 ROWS_AT_ONCE = 256  # that are looked through for those that may have excluded edges, before these are looked at
+AtTimes = tuple[np.ndarray, int, int, np.ndarray]
+"""Nodes at times that picks are for, how many bits say which time, number of nodes; set where a pick is no node."""
+OF_NODES: AtTimes = np.empty(0, np.int64), 0, 0, np.zeros(1, np.bool_)
+"""They are for nodes."""
 SCAN = 32  # up to this fanout, picks are compared one by one; beyond, they are put into a small hash set
 
 
@@ -62,7 +67,7 @@ def sample_neighbors(
     skips, found = directory(excluded), rows_found(excluded, indptr)
     begins, degrees, rows = row_bounds(indptr, dst, fanout, replace, weights, first_edge, skips, found)
     alike = np.array([fanout], np.int64), np.empty(0, np.int32)
-    ids, positions, _ = _picked(
+    ids, positions, _ = picked(
         indices, dst_original, key, *alike, replace, weights, begins, degrees, rows, skips[0], found.skipped
     )
     return torch.from_numpy(rows), ids, positions
@@ -90,7 +95,7 @@ def sample_relations(
     )
     counts = np.concatenate([[0], np.cumsum(counts)])
     given = (indices, originals, key, wanted, kinds, replace, weights, begins, degrees, counts)
-    drawn = _picked(*given, skips[0], skipped)
+    drawn = picked(*given, skips[0], skipped)
     return torch.from_numpy(counts[rows]), *drawn
 
 
@@ -181,7 +186,7 @@ def _joined(
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _picked(
+def picked(
     indices: Int[Tensor, "M"],
     originals: Shaped[Tensor, "n"] | Shaped[np.ndarray, "n"],
     key: int,
@@ -194,13 +199,14 @@ def _picked(
     rows: Shaped[np.ndarray, "n_1"],
     excluded: Shaped[np.ndarray, "k"],
     skipped: Shaped[np.ndarray, "k 2"],
+    at_times: AtTimes = OF_NODES,
 ) -> tuple[Int[Tensor, "E"], Int[Tensor, "E"], Int[Tensor, "_"]]:
     """Ids, positions and kinds (none where the rows have none) of the picks of rows, whose numbers are known.
 
     Of rows with excluded edges ``begins`` and ``skipped`` tell as :func:`~partita.kernels.cpu.excluded.leave_out` says.
     """
     store, seed, size = indices.numpy(), np.uint64(key), int(rows[-1])
-    positions, ids = np.empty(size, np.int64), np.empty(size, store.dtype)
+    positions, ids = np.empty(size, np.int64), np.empty(size, np.int64 if len(at_times[0]) else store.dtype)
     types = np.empty(size if len(kinds) else 0, np.int32)
     if weights is None:
         most = int(fanouts.max(initial=0))
@@ -208,15 +214,14 @@ def _picked(
         run(
             pick_uniform, threads.balanced_bounds(rows, WORDS_PER_PICK),
             store, originals, seed, fanouts, kinds, replace, begins, degrees, rows, excluded, skipped, seen_size,
-            positions, ids, types,
+            at_times, positions, ids, types,
         )  # fmt: skip
     else:
         touched = np.concatenate([[0], np.cumsum(degrees)])
         run(
             pick_weighted, threads.balanced_bounds(touched, 4),
             store, weights, log_table(), originals, seed, fanouts, kinds, replace, begins, degrees, rows,
-            excluded, skipped,
-            positions, ids, types,
+            excluded, skipped, at_times, positions, ids, types,
         )  # fmt: skip
     return torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(types)
 
@@ -235,7 +240,8 @@ def relabel(
         relabeller.used(num_dst)
         raise ValueError("a node is twice among the destinations")
     relabeller.used(num_src)
-    return torch.from_numpy(src[:num_src].copy()), torch.from_numpy(local)
+    src = src[:num_src] if len(src) - num_src <= len(src) // _SPARE else src[:num_src].copy()
+    return torch.from_numpy(src), torch.from_numpy(local)
 
 
 def gcn_coefficients(
@@ -292,17 +298,23 @@ def _run_end(kinds, low, high, kind):
 
 
 @njit
-def _able(weights, begin, degree, excluded, skipped):
+def able(weights, begin, degree, excluded, skipped):
     """Edges of positive weight in a row, without those that are excluded; as :func:`leave_out` tells of it."""
-    able, first, last = np.int64(0), 0, 0
+    count, first, last = np.int64(0), 0, 0
     if begin < 0:
         first = -1 - begin
         begin, last = skipped[first, 0], skipped[first, 1]
     for position in range(begin, begin + degree + last - first):
-        able += weights[position] > 0
+        count += weights[position] > 0
     for k in range(first, last):
-        able -= weights[excluded[k]] > 0
-    return able
+        count -= weights[excluded[k]] > 0
+    return count
+
+
+@njit
+def number_of_picks(candidates, fanout, replace):
+    """How many are drawn of so many edges."""
+    return candidates if fanout < 0 or candidates == 0 or (candidates <= fanout and not replace) else fanout
 
 
 @njit(nogil=True, cache=True)
@@ -350,10 +362,10 @@ def find_runs(
                 count += marked(first, last, shift, marks, begins[at], degrees[at])
             leave_out(excluded, marks, begins, degrees, skipped, some[:count])
     for at in range(room[low], place):
-        able, fanout = degrees[at], fanouts[kind_of_run[at]]
+        candidates = degrees[at]
         if weighted:
-            able = _able(weights, begins[at], able, excluded, skipped)
-        counts[at] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
+            candidates = able(weights, begins[at], candidates, excluded, skipped)
+        counts[at] = number_of_picks(candidates, fanouts[kind_of_run[at]], replace)
 
 
 @njit(nogil=True, cache=True)
@@ -393,10 +405,10 @@ def count_picks(
             node = dst[i]
             begins[i], degrees[i] = indptr[node] - first, indptr[node + 1] - indptr[node]
     for i in range(low, high):
-        able = degrees[i]
+        candidates = degrees[i]
         if weighted:
-            able = _able(weights, begins[i], able, excluded, skipped)
-        counts[i] = able if fanout < 0 or able == 0 or (able <= fanout and not replace) else fanout
+            candidates = able(weights, begins[i], candidates, excluded, skipped)
+        counts[i] = number_of_picks(candidates, fanout, replace)
 
 
 @njit
@@ -432,7 +444,7 @@ def _floyd(node_key, begin, degree, fanout, seen, positions, at):
 @njit(nogil=True, cache=True)
 def pick_uniform(
     indices, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, skipped, seen_size,
-    positions, ids, types, low, high,
+    at_times, positions, ids, types, low, high,
 ):  # fmt: skip
     """Picks of destinations ``low`` to ``high``: positions in the store, the ids that stand there, and their kinds.
 
@@ -476,9 +488,28 @@ def pick_uniform(
                         positions[e] += positions[e] >= lost
             for e in range(at, at + count):
                 prefetch(indices, positions[e])
-        if indices.shape[0]:
-            for e in range(indptr[group], indptr[stop]):
-                ids[e] = indices[positions[e]]
+        read_ids(indices, indptr, group, stop, at_times, positions, ids)
+
+
+@njit
+def read_ids(indices, indptr, low, high, at_times, positions, ids):
+    """What stands at the picks of some rows, if that is at hand: nodes, or these at the times of the rows."""
+    requests, bits, num_nodes, wrong = at_times
+    if not indices.shape[0]:
+        return
+    if not requests.shape[0]:
+        for e in range(indptr[low], indptr[high]):
+            ids[e] = indices[positions[e]]
+        return
+    largest, mask = U(0), (np.int64(1) << bits) - 1
+    for i in range(low, high):
+        slot = requests[i] & mask
+        for e in range(indptr[i], indptr[i + 1]):
+            node = np.int64(indices[positions[e]])
+            largest = max(largest, U(node))  # what is below 0 becomes large
+            ids[e] = (node << bits) | slot
+    if largest >= U(num_nodes):
+        wrong[0] = True
 
 
 @njit
@@ -514,7 +545,7 @@ def sort_pairs(times, slots, size):
 @njit(nogil=True, cache=True)
 def pick_weighted(
     indices, weights, table, original, key, fanouts, kinds, replace, begins, degrees, indptr, excluded, skipped,
-    positions, ids, types, low, high,
+    at_times, positions, ids, types, low, high,
 ):  # fmt: skip
     """Like :func:`pick_uniform`, in proportion to ``weights``. One pass over each row; O(fanout) memory."""
     most = max(fanouts.max(), 0)
@@ -577,9 +608,7 @@ def pick_weighted(
                     positions[at + s] = begin + slots[s]
         if before < after:
             step_all(excluded, before, after, positions, at, at + count)
-        if indices.shape[0]:
-            for e in range(at, at + count):
-                ids[e] = indices[positions[e]]
+        read_ids(indices, indptr, i, i + 1, at_times, positions, ids)
 
 
 @njit(nogil=True, cache=True)

@@ -134,7 +134,7 @@ from partita.kernels.reference.sampling import (
 )
 from partita.kernels.reference.shared_draws import sample_shared
 from partita.kernels.reference.softmax import side_softmax
-from partita.kernels.reference.temporal import edges_until, request_keys, rows_until, to_requests
+from partita.kernels.reference.temporal import distinct_times, edges_until, request_keys, sample_until, to_requests
 from partita.kernels.reference.triples import complex_rows, complex_rows_backward
 from partita.kernels.reference.updates import adam_rows
 from partita.kernels.reference.walks import random_walks, top_visits, walk_draws, walk_step
