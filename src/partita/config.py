@@ -240,6 +240,12 @@ class Config(LinkSettings):
         "count, at any hop: a number in the unit of the store's times, or, of dates, 30d, 12h, 2w, 5m, 10s; in typed "
         "graphs of relations by name, as 'bought=30d viewed=1w'. Default: edges of any age.",
     )
+    time_cutoff: Literal["seed", "batch"] = Field(
+        "seed",
+        description="Where neighbors are sampled by time, up to when edges count in training: seed (the time of each "
+        "seed), batch (the earliest time of the seeds of a step, which are close in time then and share all that they "
+        "have in common).",
+    )
     time_encoding: Literal["auto", "none", "age"] = Field(
         "auto",
         description="What the model is told of the times of rows where neighbors are sampled by time: age (how old a "

@@ -122,9 +122,30 @@ def test_any_number_of_workers_and_strategy(stores, tmp_path) -> None:
     assert metrics(tmp_path / "gdp", workers=2) == pytest.approx(wanted, rel=1e-9)
 
 
-def test_resumed_in_the_same_bytes(stores, tmp_path) -> None:
-    partita.Trainer(stores["one"], out=tmp_path / "through", **SETTINGS).fit()
-    partita.Trainer(stores["one"], out=tmp_path / "run", **{**SETTINGS, "epochs": 1}).fit()
+def test_one_time_for_a_batch(stores, tmp_path) -> None:
+    """All that a step draws is as early as its earliest seed, and any workers train one model."""
+    exact = {**SETTINGS, "precision": "float64", "time_cutoff": "batch"}
+    partita.Trainer(stores["one"], out=tmp_path / "one", **exact).fit()
+    wanted = metrics(tmp_path / "one")
+    runs = {tmp_path / name: {**exact, **settings} for name, settings in WORKERS.items()}
+    train_on_workers(stores["two"], 2, runs)
+    for run in runs:
+        assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+        assert metrics(run) == pytest.approx(wanted, rel=1e-9)
+    partita.Trainer(stores["one"], out=tmp_path / "each", **{**exact, "time_cutoff": "seed"}).fit()
+    assert losses(tmp_path / "each") != pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+    hidden = made(tmp_path, future())
+    partita.Trainer(hidden, out=tmp_path / "hidden", **{**exact, "epochs": 6}).fit()
+    assert abs(partita.evaluate(tmp_path / "hidden")["accuracy"] - 0.5) < 0.15
+    with pytest.raises(ConfigError, match=r"time_cutoff.*not sampled by time"):
+        partita.Trainer(hidden, out=tmp_path / "none", **exact, temporal_strategy="none").fit()
+
+
+@pytest.mark.parametrize("cutoff", ["seed", "batch"])
+def test_resumed_in_the_same_bytes(stores, tmp_path, cutoff) -> None:
+    settings = {**SETTINGS, "time_cutoff": cutoff}
+    partita.Trainer(stores["one"], out=tmp_path / "through", **settings).fit()
+    partita.Trainer(stores["one"], out=tmp_path / "run", **{**settings, "epochs": 1}).fit()
     partita.Trainer.resume(tmp_path / "run", epochs=2).fit()
     assert digest(tmp_path / "run") == digest(tmp_path / "through")
 

@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from checkpoint_bytes import digest
 from on_workers import train_on_workers
 
 import partita
+from partita.config import Config
 from partita.core.errors import ConfigError, StoreError
+from partita.core.keys import StepKey
 from partita.graph.store import GraphStore
+from partita.sample.temporal import SeedTimes
+from partita.tasks.links.edges import TIME
+from partita.tasks.task import make_task, seed_order
+from partita.tasks.times import TaskTimes
 
 pytestmark = pytest.mark.usefixtures("libraries")
 
@@ -139,6 +146,33 @@ def test_any_number_of_workers_and_strategy(stores, tmp_path, kind) -> None:
     assert [line[0] for line in one] == [line[0] for line in two]
     # Of equal scores but for rounding any may be the last one.
     assert [float(line[-2]) for line in one] == pytest.approx([float(line[-2]) for line in two], rel=1e-5)
+
+
+def test_one_time_for_a_batch(stores, tmp_path) -> None:
+    """All edges of a step are asked about when its first one is; their negatives are those of their own time."""
+    exact = {**SETTINGS, "precision": "float64", "time_cutoff": "batch", "eval_negatives": 5}
+    partita.Trainer(stores["untyped"], out=tmp_path / "one", **exact).fit()
+    runs = {tmp_path / name: {**exact, **WORKERS[name]} for name in ("gdp", "edges of its own", "snp")}
+    train_on_workers(stores["untyped-2"], 2, runs)
+    for run in runs:
+        assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-9)
+        assert metrics(run) == pytest.approx(metrics(tmp_path / "one"), rel=1e-9)
+    store = GraphStore.open(stores["untyped"])
+    each, once = (make_task(Config.make({**exact, "time_cutoff": cutoff}), store) for cutoff in ("seed", "batch"))
+    seeds = each.seeds("train")
+    times = TaskTimes.of_run(once, SeedTimes(seeds[:0, 0], 64, at_once=True))
+    order = seed_order(once, seeds, once.config, times.each(seeds))
+    for step in range(order.num_steps):
+        begin = step * order.batch_size
+        batch, key = order.between(1, begin, begin + order.size(step)), StepKey(0, 1, step)
+        found, expected = order.batch(1, step), each.examples(batch, key)
+        assert times.of(batch).tolist() == [int(batch[:, TIME].min())]
+        assert (found[:, TIME] == batch[:, TIME].min()).all()
+        assert torch.equal(torch.cat([found[:, :TIME], found[:, TIME + 1 :]], 1),
+                           torch.cat([expected[:, :TIME], expected[:, TIME + 1 :]], 1))  # fmt: skip
+        asked = times.requests(found, times.of(batch))
+        assert (asked % 64 == 0).all()
+        assert len(asked.unique()) == len(asked)
 
 
 def test_resumed_in_the_same_bytes(stores, tmp_path) -> None:

@@ -44,7 +44,7 @@ than this part of the run's time."""
 _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_dependency", "layer_dependency",
     "batch_size", "precision", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "feature_memory",
-    "topology_memory", "look_ahead", "allow", "temporal_strategy", "time_window", "time_encoding",
+    "topology_memory", "look_ahead", "allow", "temporal_strategy", "time_window", "time_cutoff", "time_encoding",
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, dealt_rows, open_rows, require_features
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
-from partita.setup.temporal import check_temporal, seed_times, with_times
+from partita.setup.temporal import check_temporal, training_times, with_times
 from partita.setup.tiers import (
     cache_settings,
     check_look_ahead,
@@ -105,14 +105,15 @@ class DryRun:
         self._task = task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
-        seeds, self._times = training_seeds(task), seed_times(config, store)
+        seeds, self._times = training_seeds(task), training_times(config, store)
         if self._times is not None:
             self._check_times(seeds)
         self._local: ArrayTopology = with_times(mapped_topology(store, config), config, store)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
             self._local = self._local.without(supervision)
         self._sampler = make_sampler(config, Group.alone(), store.schema)
-        self._order = seed_order(task, seeds, config)
+        times = None if self._times is None else self._times.of_nodes[seeds.long()]
+        self._order = seed_order(task, seeds, config, times)
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)
         self._cache = cache_settings(config, cache_device)

@@ -40,7 +40,7 @@ from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.sampler import make_sampler
-from partita.setup.temporal import seed_times, with_times
+from partita.setup.temporal import training_times, with_times
 from partita.setup.topology import open_topology
 from partita.tasks.task import make_task, seed_order, training_seeds
 
@@ -212,7 +212,7 @@ class _Bench:
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
         typed = None if store.schema is None else open_columns(store, store.schema, config)
-        self._typed, self._times = typed, seed_times(config, store)
+        self._typed, self._times = typed, training_times(config, store)
         topology = with_times(open_topology(store, config), config, store)
         task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
@@ -234,7 +234,8 @@ class _Bench:
         self._data = Data(BlockWorker(self._model, topology, inputs, sampler, self._dtype))
         self._lacks = store.shard is not None and store.shard.hosts > 1
         self._task, seeds = task, training_seeds(task)
-        self._order = seed_order(task, seeds, config)
+        times = None if self._times is None else self._times.of_nodes[seeds.long()]
+        self._order = seed_order(task, seeds, config, times)
 
     def works(self) -> tuple[list[list[BlockWork]], float]:
         """Blocks of this worker's share of some steps, and of half of it, layer 1 first; seconds for a drawn edge."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
@@ -19,12 +20,17 @@ class SeedOrder:
     The order is a function of (seed, epoch) and of the seeds' places in the list, so two stores of the same graph
     give the same batches if both list the seeds in ascending original index.
 
+    With times, a step has seeds that follow one another in time (those of equal times in the order of the list), and
+    it is the batches whose order is pseudo-random. The one that has fewer seeds comes last, and is of another place in
+    time in every epoch.
+
     Args:
         seeds: store ids in ascending original index, or other seeds of a task in an order as fixed.
         seed: the run's seed.
         batch_size: seeds of one step over all workers (the global batch); the last step of an epoch has the rest.
         examples: what the seeds of a step become, with what is drawn for them by its key, such as negative edges;
             ``None``: they are as they are.
+        times: when each seed is asked about; ``None``: batches do not go by time.
 
     Attributes:
         seeds, batch_size, examples: as given.
@@ -34,7 +40,13 @@ class SeedOrder:
     """
 
     def __init__(
-        self, seeds: Int[Tensor, "S ..."], seed: int, batch_size: int, examples: Examples | None = None
+        self,
+        seeds: Int[Tensor, "S ..."],
+        seed: int,
+        batch_size: int,
+        examples: Examples | None = None,
+        *,
+        times: Int64[Tensor, "S"] | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch size {batch_size}: must be at least 1")
@@ -42,6 +54,7 @@ class SeedOrder:
         self.batch_size = batch_size
         self.examples, self._seed = examples, seed
         self._key = fold(int(Purpose.SEED_ORDER), seed)
+        self._by_time = None if times is None else times.argsort(stable=True)
         self._last: tuple[tuple[int, int, int] | None, Tensor, Tensor] = None, seeds[:0], seeds[:0]
 
     @property
@@ -81,7 +94,21 @@ class SeedOrder:
         (asked, numbers, found), seeds, question = self._last, self.seeds, (epoch, start, stop)
         if asked != question:
             key = fold(self._key, epoch)
-            numbers = keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)
+            if self._by_time is None:
+                numbers = keyed_permutation(start, stop, seeds.shape[0], key, device=seeds.device)
+            else:
+                numbers = self._in_time(start, stop, key, self._by_time)
             found = seeds.index_select(0, numbers)
             self._last = question, numbers, found
         return numbers, found
+
+    def _in_time(self, start: int, stop: int, key: int, by_time: Int64[Tensor, "S"]) -> Int64[Tensor, "B"]:
+        """Numbers of the seeds at some places, where batches are of seeds that follow one another in time."""
+        full, rest = divmod(by_time.shape[0], self.batch_size)
+        places = torch.arange(start, stop, device=by_time.device)
+        step = places // self.batch_size
+        order = torch.cat([keyed_permutation(0, full, full, key, device=by_time.device), step.new_tensor([full])])
+        batch, last = order[step], fold(key, full) % (full + 1)  # before that batch are those of the last step
+        begin = batch * self.batch_size + rest * (batch >= last)
+        begin = torch.where(batch == full, last * self.batch_size, begin)
+        return by_time[begin + places % self.batch_size]

@@ -252,21 +252,32 @@ class SeedTimes:
     Attributes:
         of_nodes: int64 (N), of every node as a seed.
         slots: of the requests, see the module.
+        at_once: all seeds of a batch are asked about at the earliest of their times.
     """
 
     of_nodes: Int64[Tensor, "N"]
     slots: int
+    at_once: bool = False
     _latest: tuple[Tensor | None, ...] = field(default=(None, None, None), init=False, repr=False, compare=False)
     """Of what was asked last: nodes, their distinct times, and which of these is theirs."""
 
     def of(self, nodes: Int[Tensor, "B"]) -> Int64[Tensor, "T"]:
-        """The distinct times of the seeds of a batch, ascending."""
+        """The distinct times at which the seeds of a batch are asked about, ascending."""
+        if self.at_once:
+            return self.earliest(self.of_nodes[nodes.long()])
         times, slot = kernels.distinct_times(self.of_nodes, nodes.long())
         object.__setattr__(self, "_latest", (nodes, times, slot))
         return times
 
+    @staticmethod
+    def earliest(times: Int64[Tensor, "n"]) -> Int64[Tensor, "_"]:
+        """The first of some times, if there are any."""
+        return times.min(dim=0, keepdim=True).values if len(times) else times
+
     def requests(self, nodes: Int[Tensor, "R"], times: Int64[Tensor, "T"]) -> Int64[Tensor, "R"]:
         """Nodes at their times, which are among those of the batch."""
+        if self.at_once:
+            return nodes.long() * self.slots
         asked, found, slot = self._latest
         if slot is not None and asked is nodes and found is times:
             return nodes.long() * self.slots + slot

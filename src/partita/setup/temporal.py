@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from partita.config import Config
@@ -34,6 +36,12 @@ def is_temporal(config: Config, store: GraphStore) -> bool:
             fix="Leave time_window out, or use a store with edge_time",
         )
     if not draws_by_time(config.temporal_strategy, store):
+        if config.time_cutoff != "seed":
+            raise ConfigError(
+                "neighbors are not sampled by time, so that there is no time up to which edges count",
+                where="time_cutoff",
+                fix="Leave time_cutoff out, or use a store with edge_time",
+            )
         return False
     if store.seed_time is None and config.task != LINKS:
         raise ConfigError(
@@ -132,6 +140,12 @@ def seed_times(config: Config, store: GraphStore) -> SeedTimes | None:
         # Nodes without a time, which are in no split, are asked about once all is known.
         times = given.masked_fill(given == ALWAYS, LATEST).clamp(max=LATEST)
     return SeedTimes(times, _slots(config, store))
+
+
+def training_times(config: Config, store: GraphStore) -> SeedTimes | None:
+    """The same while training, where all seeds of a step may be asked about at once."""
+    times = seed_times(config, store)
+    return times if times is None or config.time_cutoff == "seed" else replace(times, at_once=True)
 
 
 def _slots(config: Config, store: GraphStore) -> int:

@@ -200,10 +200,18 @@ class EdgeTask(SampledTask, Protocol):
         ...
 
 
-def seed_order(task: Task, seeds: Int[Tensor, "S ..."], config: Config) -> SeedOrder:
-    """The order of seeds of a task, whose batches are what its steps consist of."""
+def seed_order(
+    task: Task, seeds: Int[Tensor, "S ..."], config: Config, times: Int64[Tensor, "S"] | None = None
+) -> SeedOrder:
+    """The order of seeds of a task, whose batches are what its steps consist of.
+
+    Args:
+        task, seeds, config: of the run.
+        times: when each seed is asked about; batches go by time where all of their seeds are asked about at once.
+    """
     examples = task.examples if isinstance(task, SampledTask) else None
-    return SeedOrder(seeds, config.seed, config.batch_size or len(seeds), examples)
+    by_time = None if config.time_cutoff == "seed" else times
+    return SeedOrder(seeds, config.seed, config.batch_size or len(seeds), examples, times=by_time)
 
 
 def key_of(task: Task, order: SeedOrder, key: StepKey) -> StepKey:

@@ -49,10 +49,15 @@ class TaskTimes:
         """``None``: they are asked about at no time in particular."""
         return None if of_nodes is None else cls(task, of_nodes, task if isinstance(task, TimedTask) else None)
 
+    def each(self, seeds: Int[Tensor, "S ..."]) -> Int64[Tensor, "S"]:
+        """When every seed is asked about."""
+        return self.of_nodes.of_nodes[seeds.long()] if self.timed is None else self.timed.times(seeds)
+
     def of(self, seeds: Int[Tensor, "B ..."]) -> Int64[Tensor, "T"]:
-        """The distinct times of the seeds of a batch, ascending."""
+        """The distinct times at which the seeds of a batch are asked about, ascending."""
         if self.timed is not None:
-            return self.timed.times(seeds).unique()
+            times = self.timed.times(seeds)
+            return self.of_nodes.earliest(times) if self.of_nodes.at_once else times.unique()
         return self.of_nodes.of(seeds)
 
     def requests(self, seeds: Int[Tensor, "B ..."], times: Int64[Tensor, "T"]) -> Int64[Tensor, "R"]:

@@ -27,7 +27,7 @@ from partita.sample.topology import as_tensor
 from partita.setup.ages import attach_times
 from partita.setup.inputs import DTYPES, open_rows
 from partita.setup.sampler import make_sampler, sampler_type
-from partita.setup.temporal import seed_times, with_times
+from partita.setup.temporal import training_times, with_times
 from partita.setup.tiers import cache_settings, looks_ahead, measured_look_ahead, memory_note, row_bytes
 from partita.setup.topology import open_topology, topology_note
 from partita.tasks.task import EdgeTask, Task, key_of, seed_order, weights_of
@@ -77,7 +77,7 @@ class WholeGraph(Views):
             )  # fmt: skip
             local, rows, self._notes = placed.topology, placed.rows, placed.notes
             self._cache = replace(self._cache, bytes=placed.cache)
-        self._times = TaskTimes.of_run(task, seed_times(config, store))
+        self._times = TaskTimes.of_run(task, training_times(config, store))
         attach_times(model, store)
         topology = place_topology(with_times(local, config, store), config.topology, store, context)
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
@@ -91,7 +91,8 @@ class WholeGraph(Views):
         team.share(seeds[:0])  # complains where seeds cannot be dealt out so
         self._reads = DiskReads()
         self._weighs = weights_of(task, task.targets(seeds[:0])) is not None
-        self.seed_order = seed_order(task, seeds, config)
+        times = None if self._times is None else self._times.each(seeds)
+        self.seed_order = seed_order(task, seeds, config, times)
 
     def _weight(self, seeds: Int[Tensor, "B ..."]) -> float:
         """The sum of the weights of seeds, which every worker computes for the whole batch."""

@@ -45,6 +45,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "last": {"temporal_strategy": "last", "topology": "partitioned"},
     "window": {"time_window": "20", "cache": 1500, "cache_policy": "in-degree"},
     "presampled": {"cache": 1500, "cache_policy": "presample", "cache_layout": "partitioned"},
+    "one time": {"time_cutoff": "batch"},
     "files": {"feature_memory": 9 * N + 1600, "look_ahead": 3},
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +19,28 @@ def test_every_seed_once_an_epoch(count, batch_size, seed, epoch):
     batches = [order.batch(epoch, step) for step in range(order.num_steps)]
     assert [len(batch) for batch in batches[:-1]] == [batch_size] * (order.num_steps - 1)
     assert sorted(i for batch in batches for i in batch.tolist()) == list(range(0, 3 * count, 3))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 300), st.integers(1, 320), st.integers(0, 2**40), st.integers(0, 5), st.integers(1, 400))
+def test_batches_go_by_time(count, batch_size, seed, epoch, span):
+    times = (torch.arange(count) * 7919 + 5) % span
+    order = SeedOrder(torch.arange(count) * 3, seed, batch_size, times=times)
+    batches = [order.batch(epoch, step) for step in range(order.num_steps)]
+    assert [len(batch) for batch in batches] == [order.size(step) for step in range(order.num_steps)]
+    assert sorted(i for batch in batches for i in batch.tolist()) == list(range(0, 3 * count, 3))
+    spans = sorted((int(times[batch // 3].min()), int(times[batch // 3].max())) for batch in batches)
+    assert all(one[1] <= other[0] for one, other in pairwise(spans))  # none begins before another one ends
+    parts = [order.between(epoch, at, min(at + 7, count)) for at in range(0, count, 7)]
+    assert torch.equal(torch.cat([*parts, order.seeds[:0]]), torch.cat([*batches, order.seeds[:0]]))
+
+
+def test_batches_that_go_by_time_come_in_another_order_in_every_epoch():
+    order = SeedOrder(torch.arange(1000), 3, 90, times=torch.arange(1000).flip(0))
+    firsts = [[int(order.batch(epoch, step).max()) for step in range(order.num_steps)] for epoch in range(8)]
+    assert len({tuple(each) for each in firsts}) == 8
+    assert len({each[-1] for each in firsts}) > 2  # the one that is left over is of other times
+    assert firsts[3] == [int(order.batch(3, step).max()) for step in range(order.num_steps)]
 
 
 def test_order_depends_on_seed_and_epoch_only():

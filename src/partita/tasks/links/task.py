@@ -257,7 +257,11 @@ class LinkTask:
     def examples(self, batch: Int[Tensor, "B columns"], key: StepKey) -> Int64[Tensor, "B wide"]:
         """Edges with their negatives, or what these follow from: a function of the key and the whole batch."""
         batch = batch.long()
-        return torch.cat([batch, self.negatives.drawn(batch, key, self.sides)], dim=1)
+        drawn = self.negatives.drawn(batch, key, self.sides)
+        if self.in_time is not None and self.config.time_cutoff == "batch" and len(batch):
+            batch = batch.clone()  # negatives are there at the time of their own edge, as its ends are
+            batch[:, TIME] = batch[:, TIME].min()
+        return torch.cat([batch, drawn], dim=1)
 
     def excluded(
         self, batch: Int[Tensor, "B columns"], numbers: Int64[Tensor, "B"] | None = None
