@@ -258,7 +258,7 @@ class LinkTask:
         """Edges with their negatives, or what these follow from: a function of the key and the whole batch."""
         batch = batch.long()
         drawn = self.negatives.drawn(batch, key, self.sides)
-        if self.in_time is not None and self.config.time_cutoff == "batch" and len(batch):
+        if self.in_time is not None and self.config.time_cutoff != "seed" and len(batch):
             batch = batch.clone()  # negatives are there at the time of their own edge, as its ends are
             batch[:, TIME] = batch[:, TIME].min()
         return torch.cat([batch, drawn], dim=1)
