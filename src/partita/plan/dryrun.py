@@ -112,7 +112,7 @@ class DryRun:
         if isinstance(task, EdgeTask) and (supervision := task.supervision) is not None:
             self._local = self._local.without(supervision)
         self._sampler = make_sampler(config, Group.alone(), store.schema)
-        times = None if self._times is None else self._times.of_nodes[seeds.long()]
+        times = None if self._times is None else self._times.each(seeds)
         self._order = seed_order(task, seeds, config, times)
         self.num_steps = self._order.num_steps
         self._part_offsets = as_tensor(store.part_offsets)

@@ -234,7 +234,7 @@ class _Bench:
         self._data = Data(BlockWorker(self._model, topology, inputs, sampler, self._dtype))
         self._lacks = store.shard is not None and store.shard.hosts > 1
         self._task, seeds = task, training_seeds(task)
-        times = None if self._times is None else self._times.of_nodes[seeds.long()]
+        times = None if self._times is None else self._times.each(seeds)
         self._order = seed_order(task, seeds, config, times)
 
     def works(self) -> tuple[list[list[BlockWork]], float]:

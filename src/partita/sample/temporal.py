@@ -245,7 +245,7 @@ class Windows:
         return torch.where(now < ALWAYS + 1 + width, ALWAYS, now - width - 1)  # not below 64 bits
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class SeedTimes:
     """When the seeds of a run are asked about.
 
@@ -258,15 +258,19 @@ class SeedTimes:
     of_nodes: Int64[Tensor, "N"]
     slots: int
     at_once: bool = False
-    _latest: tuple[Tensor | None, ...] = field(default=(None, None, None), init=False, repr=False, compare=False)
+    _latest: tuple[Tensor | None, ...] = field(default=(None, None, None), init=False, repr=False)
     """Of what was asked last: nodes, their distinct times, and which of these is theirs."""
+
+    def each(self, nodes: Int[Tensor, "S"]) -> Int64[Tensor, "S"]:
+        """When every one of some seeds is asked about."""
+        return self.of_nodes[nodes.long()]
 
     def of(self, nodes: Int[Tensor, "B"]) -> Int64[Tensor, "T"]:
         """The distinct times at which the seeds of a batch are asked about, ascending."""
         if self.at_once:
-            return self.earliest(self.of_nodes[nodes.long()])
+            return self.earliest(self.each(nodes))
         times, slot = kernels.distinct_times(self.of_nodes, nodes.long())
-        object.__setattr__(self, "_latest", (nodes, times, slot))
+        self._latest = nodes, times, slot
         return times
 
     @staticmethod
@@ -281,7 +285,7 @@ class SeedTimes:
         asked, found, slot = self._latest
         if slot is not None and asked is nodes and found is times:
             return nodes.long() * self.slots + slot
-        return self.requests_at(nodes, self.of_nodes[nodes.long()], times)
+        return self.requests_at(nodes, self.each(nodes), times)
 
     def requests_at(
         self, nodes: Int[Tensor, "R"], asked: Int64[Tensor, "R"], times: Int64[Tensor, "T"]

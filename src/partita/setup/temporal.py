@@ -18,7 +18,7 @@ from partita.setup.check import LINKS
 from partita.setup.sampler import WHOLE, sampler_type
 from partita.setup.windows import WINDOW, windows_of
 
-_NONE, _LAST = "none", "last"
+_LAST = "last"
 _IGNORE = "set temporal_strategy to none, so that edges of the future carry messages, too"
 
 
@@ -26,22 +26,20 @@ def is_temporal(config: Config, store: GraphStore) -> bool:
     """Whether neighbors are sampled not later than the times of seeds: where the edges have times, unless refused.
 
     Raises:
-        ConfigError: they should be, and edges or nodes that are seeds have no times; or they should not, and there is
-            a window.
+        ConfigError: they should be, and edges or nodes that are seeds have no times; or they are not, and there is a
+            window, or one time for a batch.
     """
-    if config.time_window is not None and (config.temporal_strategy == _NONE or not store.has(EDGE_TIME)):
-        raise ConfigError(
-            "neighbors are not sampled by time, so that no edge is too old",
-            where=WINDOW,
-            fix="Leave time_window out, or use a store with edge_time",
-        )
     if not draws_by_time(config.temporal_strategy, store):
-        if config.time_cutoff != "seed":
-            raise ConfigError(
-                "neighbors are not sampled by time, so that there is no time up to which edges count",
-                where="time_cutoff",
-                fix="Leave time_cutoff out, or use a store with edge_time",
-            )
+        for where, given, what in (
+            (WINDOW, config.time_window is not None, "no edge is too old"),
+            ("time_cutoff", config.time_cutoff != "seed", "there is no time up to which edges count"),
+        ):
+            if given:
+                raise ConfigError(
+                    f"neighbors are not sampled by time, so that {what}",
+                    where=where,
+                    fix=f"Leave {where} out, or use a store with edge_time without the temporal_strategy none",
+                )
         return False
     if store.seed_time is None and config.task != LINKS:
         raise ConfigError(

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Int, Int64
 from torch import Tensor
 
+from partita.core.errors import ConfigError
 from partita.sample.temporal import SeedTimes
 from partita.tasks.task import Task
 
@@ -46,12 +47,28 @@ class TaskTimes:
 
     @classmethod
     def of_run(cls, task: Task, of_nodes: SeedTimes | None) -> TaskTimes | None:
-        """``None``: they are asked about at no time in particular."""
-        return None if of_nodes is None else cls(task, of_nodes, task if isinstance(task, TimedTask) else None)
+        """``None``: they are asked about at no time in particular.
+
+        Raises:
+            ConfigError: all seeds of a step are to be asked about at once, and the task says of each when it is.
+        """
+        if of_nodes is None:
+            return None
+        timed = task if isinstance(task, TimedTask) else None
+        if of_nodes.at_once and timed is not None:
+            from partita.tasks.links.task import LinkTask
+
+            if not isinstance(task, LinkTask):
+                raise ConfigError(
+                    "a task of one's own says of each seed when it is asked about, and not of a batch",
+                    where="time_cutoff",
+                    fix="Leave time_cutoff out, or derive the task from partita.tasks.links.task.LinkTask",
+                )
+        return cls(task, of_nodes, timed)
 
     def each(self, seeds: Int[Tensor, "S ..."]) -> Int64[Tensor, "S"]:
         """When every seed is asked about."""
-        return self.of_nodes.of_nodes[seeds.long()] if self.timed is None else self.timed.times(seeds)
+        return self.of_nodes.each(seeds) if self.timed is None else self.timed.times(seeds)
 
     def of(self, seeds: Int[Tensor, "B ..."]) -> Int64[Tensor, "T"]:
         """The distinct times at which the seeds of a batch are asked about, ascending."""

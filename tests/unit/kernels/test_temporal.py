@@ -88,6 +88,29 @@ def test_draws_are_those_of_a_graph_with_the_edges_of_then(both, given, fanout, 
         assert torch.equal(plain[1].positions[mine], drawn.positions)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_draws_do_not_depend_on_threads(weighted):
+    generator, slots = np.random.default_rng(0), 64
+    lengths = generator.integers(0, 40, 3000)
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
+    times = torch.from_numpy(np.concatenate([np.sort(generator.integers(0, 99, n)) for n in lengths]))
+    indices = torch.from_numpy(generator.integers(0, 3000, len(times)).astype(np.int32))
+    weights = torch.from_numpy(generator.integers(0, 3, len(times)).astype(np.uint32)) if weighted else None
+    requests, until = torch.from_numpy(generator.integers(0, 3000 * slots, 9000)), torch.arange(slots) + 30
+    found = []
+    for threads in (1, 3):
+        kernels.set_threads(threads)
+        try:
+            given = None, indptr, indices, times, requests, until, slots, 5, 6
+            found.append(kernels.sample_until(*given, since=until - 25, weights=weights))
+        finally:
+            kernels.set_threads(None)
+    (keys, one), (same_keys, three) = found
+    assert torch.equal(keys, same_keys)
+    for part in ("indptr", "indices", "positions"):
+        assert torch.equal(getattr(one, part), getattr(three, part))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.sampled_from([1, 2**20, 2**61]), st.integers(0, 99))
 def test_distinct_times(both, given, scale, seed):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import create_autospec
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from partita.graph.store import GraphStore
 from partita.sample.temporal import SeedTimes, TemporalTopology, Windows, slots_for
 from partita.sample.topology import ArrayTopology, LocalTopology
 from partita.setup.temporal import seed_times, with_times
+from partita.tasks.times import TaskTimes, TimedTask
 
 SPAN = 12
 
@@ -88,7 +91,22 @@ def test_requests_are_nodes_at_times():
     of_batch = times.of(torch.tensor([0, 2, 3]))
     assert of_batch.tolist() == [5, 9]
     assert times.requests(torch.tensor([3, 0, 2]), of_batch).tolist() == [13, 0, 8]
+    nodes = torch.tensor([3, 1, 0])
+    found = times.of(nodes)
+    assert times.requests(nodes, found).tolist() == times.requests(nodes.clone(), found).tolist() == [14, 4, 1]
+    assert times.requests(nodes, of_batch.clone()).tolist()[::2] == [13, 0]  # what is kept is of other times
     assert [slots_for(batch) for batch in (1, 2, 3, 4, 5, 1024, 1025)] == [2, 2, 4, 4, 8, 1024, 2048]
+
+
+def test_all_seeds_of_a_batch_at_once():
+    times = SeedTimes(torch.tensor([5, 3, 5, 9]), 4, at_once=True)
+    nodes = torch.tensor([3, 2])
+    assert times.of(nodes).tolist() == [5]
+    assert times.requests(nodes, times.of(nodes)).tolist() == [12, 8]
+    assert times.of(nodes[:0]).tolist() == []
+    assert times.each(nodes).tolist() == [9, 5]
+    with pytest.raises(ConfigError, match=r"time_cutoff: a task of one's own says of each seed"):
+        TaskTimes.of_run(create_autospec(TimedTask, instance=True), times)
 
 
 def test_what_cannot_be_is_refused():
