@@ -154,7 +154,7 @@ class TemporalTopology(ArrayTopology):
         self._check_relations("fanouts", fanouts)
         placed = positions or bool(self._drawn_rows)
         if self._edge_type is None:
-            since = None if self._windows is None else self._windows.too_old(self._times)
+            since = None if self._windows is None else self._windows.since(self._times)
             keys, drawn = kernels.sample_until(
                 self._original, self._indptr, self._indices, self._edge_time, dst.long(), self._times, self.slots, key,
                 fanouts[0], since=since, last=self._last, **self._edges,
@@ -239,8 +239,12 @@ class Windows:
         found = kernels.edges_until(edge_time, bounds, self.too_old(times, relation), first_edge=first_edge)
         return torch.where(self.of_relations[relation] < 0, bounds[:, 0], found)
 
-    def too_old(self, times: Int64[Tensor, "n"], relation: Int64[Tensor, "n"] | int = 0) -> Int64[Tensor, "n"]:
-        """The last times that do not count at these."""
+    def since(self, times: Int64[Tensor, "n"]) -> Int64[Tensor, "n"] | None:
+        """The last times that do not count at these in an untyped graph; ``None``: edges may be of any age."""
+        return None if int(self.of_relations[0]) < 0 else self.too_old(times, torch.zeros_like(times))
+
+    def too_old(self, times: Int64[Tensor, "n"], relation: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
+        """The last times that do not count at these, of relations whose edges may be of some ages only."""
         width, now = self.of_relations[relation], times.clamp(max=self.latest)
         return torch.where(now < ALWAYS + 1 + width, ALWAYS, now - width - 1)  # not below 64 bits
 

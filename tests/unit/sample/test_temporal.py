@@ -72,6 +72,19 @@ def test_all_keys(typed, weighted, replace, attributes, fanouts, widths, key, da
 
 
 @pytest.mark.parametrize("typed", [False, True])
+def test_edges_of_any_age(typed):
+    """A window of -1 is none, such as where no edge has a time."""
+    local, times = topology(typed=typed), torch.tensor([2, 9])
+    found = [
+        TemporalTopology(local, times_of(local), 2, windows=windows).at_times(times).sample(torch.arange(2 * N), 7, 3)
+        for windows in (None, Windows(torch.full((3 if typed else 1,), -1), SPAN))
+    ]
+    assert len(found[0].indices) > N
+    assert torch.equal(found[0].indptr, found[1].indptr)
+    assert torch.equal(found[0].indices, found[1].indices)
+
+
+@pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("newest", [1, 3])
 def test_the_last_edges(typed, newest):
     local = topology(typed=typed)
