@@ -66,11 +66,13 @@ class Graph:
 
     Args:
         tables: of the shop.
-        questions: of churn.
+        questions: that are asked.
+        table: of the questions.
     """
 
-    def __init__(self, tables: dict[str, Columns], questions: Questions) -> None:
-        names = ("customers", "products", "purchases", "reviews", "churn")
+    def __init__(self, tables: dict[str, Columns], questions: Questions, table: str = "churn") -> None:
+        names = ("customers", "products", "purchases", "reviews", table)
+        self.table = table
         self.counts = {name: len(tables[name][TABLES[name].key[0]]) for name in names}
         self.times = {
             name: tables[name][column] if (column := TABLES[name].time) else np.full(self.counts[name], _ALWAYS)
@@ -82,7 +84,7 @@ class Graph:
             for column, other in TABLES[name].refers.items():
                 rows, parents = np.arange(self.counts[name]), tables[name][column]
                 self.relations.append(Relation.of(other, f"rev_{column}", name, (parents, rows), self))
-                if name != "churn":
+                if name != table:
                     self.relations.append(Relation.of(name, column, other, (rows, parents), self))
 
 
@@ -128,7 +130,7 @@ class Batch:
 
 def sample(
     graph: Graph,
-    rows: np.ndarray,
+    rows: dict[str, np.ndarray],
     asked: np.ndarray,
     fanouts: Sequence[int],
     random: np.random.Generator,
@@ -139,7 +141,7 @@ def sample(
 
     Args:
         graph: that is drawn from.
-        rows: of ``churn``, the seeds.
+        rows: of tables, the seeds, which are numbered one table after another.
         asked: their times.
         fanouts: neighbors of each relation, of seeds first.
         random: what is drawn from.
@@ -147,7 +149,9 @@ def sample(
     """
     empty = np.zeros(0, np.int64)
     nodes, seeds = dict.fromkeys(graph.counts, empty), dict.fromkeys(graph.counts, empty)
-    nodes["churn"], seeds["churn"] = rows, np.arange(len(rows))
+    numbers = np.split(np.arange(len(asked)), np.cumsum([len(each) for each in rows.values()]))
+    nodes |= rows
+    seeds |= zip(rows, numbers)
     fresh = {name: (np.arange(len(each)), each, seeds[name]) for name, each in nodes.items()}
     batch = Batch(nodes, seeds, {name: [len(each)] for name, each in nodes.items()})
     for fanout in fanouts:
@@ -250,24 +254,38 @@ class Layer(nn.Module):
 
 
 class Peer(nn.Module):
-    """As many layers as hops, behind the encoders of rows and times."""
+    """As many layers as hops, behind the encoders of rows and times.
 
-    def __init__(self, graph: Graph, layers: int, width: int) -> None:
+    Args:
+        graph: whose tables and relations have weights.
+        layers: how many.
+        width: of all layers but the last.
+        out: width of the last one.
+        learnt: a table whose rows have vectors of their own.
+    """
+
+    def __init__(self, graph: Graph, layers: int, width: int, *, out: int = 1, learnt: str | None = None) -> None:
         super().__init__()
+        counts = {learnt: graph.counts[learnt]} if learnt else {}
+        self.learnt = nn.ModuleDict({name: nn.Embedding(count, width) for name, count in counts.items()})
         self.encoders = nn.ModuleDict({name: nn.Linear(x.shape[1], width) for name, x in graph.x.items()})
         self.ages = nn.ModuleDict({name: TimeEncoding(width) for name in graph.x})
-        widths = [width] * layers + [1]
+        widths = [width] * layers + [out]
         self.layers = nn.ModuleList([Layer(graph, *pair) for pair in pairwise(widths)])
         self.norms = nn.ModuleList(
             [nn.ModuleDict({name: nn.LayerNorm(width) for name in graph.x}) for _ in range(layers - 1)]
         )
 
-    def forward(self, graph: Graph, batch: Batch, asked: np.ndarray) -> Tensor:
+    def forward(self, graph: Graph, batch: Batch, asked: np.ndarray) -> dict[str, Tensor]:
+        """Rows of the seeds, by their tables."""
         x = {}
         for name, nodes in batch.nodes.items():
             days = (asked[batch.seeds[name]] - graph.times[name][nodes]) / DAY
-            rows = self.encoders[name](graph.x[name][torch.from_numpy(nodes)])
-            x[name] = rows + self.ages[name](torch.from_numpy(days.astype(np.float32)))
+            picked = torch.from_numpy(nodes)
+            x[name] = self.encoders[name](graph.x[name][picked])
+            x[name] = x[name] + self.ages[name](torch.from_numpy(days.astype(np.float32)))
+            if name in self.learnt:
+                x[name] = x[name] + self.learnt[name](picked)
         edges = [
             {number: (torch.from_numpy(src), torch.from_numpy(dst)) for number, (src, dst) in hop.items()}
             for hop in batch.edges
@@ -278,7 +296,7 @@ class Peer(nn.Module):
             x = layer(graph, x, edges[:hops], counts)
             if hops > 1:
                 x = {name: self.norms[number][name](rows).relu() for name, rows in x.items()}
-        return x["churn"][:, 0]
+        return x
 
 
 def batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -330,7 +348,8 @@ def trained(
             parts = []
             for each in batches(rows, batch_size):
                 asked = questions.asked[each]
-                parts.append(model(graph, sample(graph, each, asked, fanouts, draws, last=last), asked).numpy())
+                batch = sample(graph, {graph.table: each}, asked, fanouts, draws, last=last)
+                parts.append(model(graph, batch, asked)[graph.table][:, 0].numpy())
         return np.concatenate(parts)
 
     for _ in range(epochs):
@@ -338,10 +357,11 @@ def trained(
         model.train()
         for each in batches(random.permutation(train)[:most_train], batch_size):
             asked, before = questions.asked[each], time.perf_counter()
-            batch = sample(graph, each, asked, fanouts, random, last=last)
+            batch = sample(graph, {graph.table: each}, asked, fanouts, random, last=last)
             sampling, edges = sampling + time.perf_counter() - before, edges + batch.num_edges
             optimizer.zero_grad()
-            loss = functional.binary_cross_entropy_with_logits(model(graph, batch, asked), labels[each])
+            logits = model(graph, batch, asked)[graph.table][:, 0]
+            loss = functional.binary_cross_entropy_with_logits(logits, labels[each])
             loss.backward()
             optimizer.step()
         found["epoch_seconds"].append(time.perf_counter() - begun)

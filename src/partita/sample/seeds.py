@@ -20,9 +20,9 @@ class SeedOrder:
     The order is a function of (seed, epoch) and of the seeds' places in the list, so two stores of the same graph
     give the same batches if both list the seeds in ascending original index.
 
-    With times, a step has seeds that follow one another in time (those of equal times in the order of the list), and
-    it is the batches whose order is pseudo-random. The one that has fewer seeds comes last, and is of another place in
-    time in every epoch.
+    With times, a step has seeds that follow one another in time, and it is the batches whose order is pseudo-random.
+    Seeds of equal times that do not fit into one batch are in a new pseudo-random order in every epoch, too. The batch
+    that has fewer seeds comes last, and is of another place in time in every epoch.
 
     Args:
         seeds: store ids in ascending original index, or other seeds of a task in an order as fixed.
@@ -54,7 +54,12 @@ class SeedOrder:
         self.batch_size = batch_size
         self.examples, self._seed = examples, seed
         self._key = fold(int(Purpose.SEED_ORDER), seed)
-        self._by_time = None if times is None else times.argsort(stable=True)
+        self._by_time: Int64[Tensor, "S"] | None = None
+        self._bounds = torch.zeros(1, dtype=torch.int64)
+        """Where seeds of equal times begin and end among those in order of time."""
+        if times is not None:
+            ordered, self._by_time = times.sort(stable=True)
+            self._bounds = _bounds(ordered)
         self._last: tuple[tuple[int, int, int] | None, Tensor, Tensor] = None, seeds[:0], seeds[:0]
 
     @property
@@ -104,11 +109,38 @@ class SeedOrder:
 
     def _in_time(self, start: int, stop: int, key: int, by_time: Int64[Tensor, "S"]) -> Int64[Tensor, "B"]:
         """Numbers of the seeds at some places, where batches are of seeds that follow one another in time."""
-        full, rest = divmod(by_time.shape[0], self.batch_size)
-        places = torch.arange(start, stop, device=by_time.device)
-        step = places // self.batch_size
-        order = torch.cat([keyed_permutation(0, full, full, key, device=by_time.device), step.new_tensor([full])])
-        batch, last = order[step], fold(key, full) % (full + 1)  # before that batch are those of the last step
-        begin = batch * self.batch_size + rest * (batch >= last)
-        begin = torch.where(batch == full, last * self.batch_size, begin)
-        return by_time[begin + places % self.batch_size]
+        size, count = self.batch_size, by_time.shape[0]
+        full, rest = divmod(count, size)
+        short = fold(key, full) % (full + 1)  # before that batch are those of the last step
+        found = list[Tensor]()
+        while start < stop:
+            step = start // size
+            until = min(stop, (step + 1) * size)
+            batch = short if step == full else int(keyed_permutation(step, step + 1, full, key))
+            begin = batch * size + rest * (step < full and batch >= short)
+            places = torch.arange(start, until, device=by_time.device) + (begin - step * size)
+            found.append(self._mixed(places, begin, begin + self.size(step), key))
+            start = until
+        return by_time[torch.cat(found)] if found else by_time[:0]
+
+    def _mixed(self, places: Int64[Tensor, "n"], begin: int, end: int, key: int) -> Int64[Tensor, "n"]:
+        """Places in the order of time that lie in a batch, where seeds of equal times are permuted unless the batch has
+        all of them."""
+        bounds, first = self._bounds, int(places[0])
+        last = first + places.shape[0] - 1
+        at = torch.searchsorted(bounds, torch.tensor([begin, end - 1]), right=True)
+        for group in set(at.tolist()):
+            low, high = bounds[group - 1 : group + 1].tolist()
+            start, stop = max(low, first), min(high, last + 1)
+            if start < stop and (low < begin or high > end):
+                mixed = keyed_permutation(start - low, stop - low, high - low, fold(key, low), device=places.device)
+                places[start - first : stop - first] = mixed + low
+        return places
+
+
+def _bounds(ordered: Int64[Tensor, "S"]) -> Int64[Tensor, "bounds"]:
+    """Where equal ones begin among sorted ones, and where the last of them end."""
+    if not len(ordered):
+        return torch.zeros(1, dtype=torch.int64)
+    changes = torch.nonzero(ordered[1:] != ordered[:-1])[:, 0] + 1
+    return torch.cat([changes.new_zeros(1), changes, changes.new_tensor([len(ordered)])]).cpu()

@@ -95,7 +95,7 @@ def test_mean_precision(bench):
 def test_neighbors_are_distinct_of_the_past_and_as_many_as_there_are(bench, graph, questions):
     rows, fanout = np.arange(0, len(questions.asked), 3), 3
     asked = questions.asked[rows]
-    batch = bench.peer.sample(graph, rows, asked, [fanout] * 4, np.random.default_rng(0))
+    batch = bench.peer.sample(graph, {"churn": rows}, asked, [fanout] * 4, np.random.default_rng(0))
     for name, nodes in batch.nodes.items():
         assert len(np.unique(np.stack([batch.seeds[name], nodes]), axis=1).T) == len(nodes)  # once in a subgraph
         if name != "churn":
@@ -139,9 +139,9 @@ def test_a_seed_has_the_same_score_whatever_else_is_in_the_batch(bench, graph, q
 
     def scores(rows):
         asked = questions.asked[rows]
-        every = bench.peer.sample(graph, rows, asked, [1000] * 3, np.random.default_rng(0))
+        every = bench.peer.sample(graph, {"churn": rows}, asked, [1000] * 3, np.random.default_rng(0))
         with torch.no_grad():
-            return model(graph, every, asked)
+            return model(graph, every, asked)["churn"]
 
     rows = np.arange(0, len(questions.asked), 5)
     torch.testing.assert_close(torch.cat([scores(rows[at : at + 1]) for at in range(6)]), scores(rows)[:6])

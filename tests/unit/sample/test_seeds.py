@@ -43,6 +43,17 @@ def test_batches_that_go_by_time_come_in_another_order_in_every_epoch():
     assert firsts[3] == [int(order.batch(3, step).max()) for step in range(order.num_steps)]
 
 
+def test_seeds_of_equal_times_meet_others_in_every_epoch():
+    seeds, times = torch.arange(1000), torch.arange(1000) // 500
+    order = SeedOrder(seeds, 3, 100, times=times)
+    epochs = [[order.batch(epoch, step).sort().values for step in range(order.num_steps)] for epoch in range(3)]
+    for batches in epochs:
+        assert all(len(times[batch].unique()) == 1 for batch in batches)
+        assert all(int(batch.max() - batch.min()) > 300 for batch in batches)  # from all over the list
+    together = [{frozenset(batch.tolist()) for batch in batches} for batches in epochs]
+    assert not together[0] & together[1] and not together[1] & together[2]
+
+
 def test_order_depends_on_seed_and_epoch_only():
     seeds = torch.arange(1000)
 
