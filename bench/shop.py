@@ -7,7 +7,8 @@ rows), and predicts who stays away (churn) and what is bought next:
   customer, as they were known when the question was asked; the same with columns on what others think of what the
   customer bought, made by hand for the planted rule; a typed GraphSAGE in plain PyTorch with neighbors drawn by time in
   NumPy (see ``shop_peer.py``); Partita by its commands; and at best: the probabilities of the simulation itself;
-- next purchases, MAP@10: by popularity, by the customer's past, by what is bought together; and at best.
+- next purchases, MAP@10: by popularity, by the customer's past, by what is bought together; by the plain model and by
+  Partita (``--ways items,peer-items,partita-items``), in batches of one time, as RelBench trains its own; and at best.
 
 Questions are for training, validation and tests by time. The epoch of the best area on validation questions counts.
 Times are medians over epochs, of two threads unless ``--threads`` says otherwise. Sampled edges per second are those of
@@ -35,9 +36,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from shop_data import Questions, read
+from shop_data import Columns, Questions, read
 from shop_flat import area, boosted, flat_columns, neighbors_columns
 from shop_items import mean_precisions
+from shop_items_peer import trained_items
 from shop_peer import Graph, trained
 
 import partita
@@ -117,8 +119,8 @@ def of_partita(path: Path, split_times: tuple[str, str], options: argparse.Names
     return found
 
 
-def items_of_partita(path: Path, split_times: tuple[str, str], options: argparse.Namespace) -> dict[str, list[float]]:
-    """MAP@10 of Partita on next purchases, for validation and for tests."""
+def items_of_partita(path: Path, split_times: tuple[str, str], options: argparse.Namespace) -> Row:
+    """Partita on next purchases, with the settings of the peer."""
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         store, run = Path(folder) / "store", Path(folder) / "run"
         command(
@@ -127,12 +129,42 @@ def items_of_partita(path: Path, split_times: tuple[str, str], options: argparse
         )  # fmt: skip
         command(
             "train", store, "--out", run, "--task", "links", "--target-relations", "next_items", "--model",
-            "hetero-sage", "--layers", 3, "--hidden", options.hidden, "--fanout", "4,16,4", "--decoder", "dot",
-            "--loss", "softmax", "--negatives", 16, "--embed", f"products={options.hidden}", "--embed-lr", 0.02, "--lr",
-            0.003, "--dropout", 0, "--batch-size", options.batch_size, "--epochs", options.items_epochs, "--seed",
-            options.seed, "--threads", options.threads, "--temporal-strategy", options.temporal_strategy,
+            "hetero-sage", "--layers", len(options.items_fanout), "--hidden", options.hidden, "--fanout",
+            ",".join(map(str, options.items_fanout)), "--temporal-strategy", options.temporal_strategy,
+            "--time-cutoff", "batch", "--decoder", "dot", "--loss", "softmax", "--negatives", options.items_negatives,
+            "--embed", f"products={options.hidden}", "--embed-lr", options.items_embed_lr, "--lr", options.items_lr,
+            "--schedule", "cosine", "--dropout", 0, "--batch-size", options.items_batch_size, "--epochs",
+            options.items_epochs, "--seed", options.seed, "--threads", options.threads, *options.partita,
         )  # fmt: skip
-        return {"Partita": [command("evaluate", run, "--split", split)["map@10"] for split in ("val", "test")]}
+        lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        rates = [line["seeds_per_second"] for line in lines if line["event"] == "epoch"]
+        val, test = (command("evaluate", run, "--split", split)["map@10"] for split in ("val", "test"))
+        return {"map_val": val, "map_test": test, "links_per_second": statistics.median(rates)}
+
+
+def items_of_peer(tables: dict[str, Columns], options: argparse.Namespace) -> Row:
+    """The plain model on next purchases."""
+    found = trained_items(
+        tables, fanouts=options.items_fanout, last=options.temporal_strategy == "last", width=options.hidden,
+        epochs=options.items_epochs, batch_size=options.items_batch_size, negatives=options.items_negatives,
+        lr=options.items_lr, embed_lr=options.items_embed_lr, seed=options.seed, say=say,
+    )  # fmt: skip
+    return {**found, "links_per_second": statistics.median(found["links_per_second"])}
+
+
+def next_purchases(
+    path: Path, split_times: tuple[str, str], simulated: Business | None, options: argparse.Namespace
+) -> list[Row]:
+    """MAP@10 of all ways."""
+    found = list[Row]()
+    if "items" in options.ways:
+        for way, (val, test) in mean_precisions(read(path), simulated).items():
+            found.append({"way": way, "map_val": val, "map_test": test})
+    if "peer-items" in options.ways:
+        found.append({"way": "plain PyTorch", **items_of_peer(read(path), options)})
+    if "partita-items" in options.ways:
+        found.append({"way": "Partita", **items_of_partita(path, split_times, options)})
+    return found
 
 
 def command(*arguments: object) -> Row:
@@ -183,9 +215,10 @@ def print_tables(found: Row) -> None:
         seconds = f"{row['epoch_seconds']:.1f}" if "epoch_seconds" in row else ""
         edges = [f"{row[each] / 1e6:.2f}" if each in row else "" for each in RATES]
         print(f"| {row['way']} | {row['auc_val']:.4f} | {row['auc_test']:.4f} | {seconds} | {' | '.join(edges)} |")
-    print("\n| next purchases | MAP@10 val | MAP@10 test |\n|---|---|---|")
-    for way, (val, test) in found["next_purchases"].items():
-        print(f"| {way} | {val:.4f} | {test:.4f} |")
+    print("\n| next purchases | MAP@10 val | MAP@10 test | links per s |\n|---|---|---|---|")
+    for row in found["next_purchases"]:
+        rate = f"{row['links_per_second']:,.0f}" if "links_per_second" in row else ""
+        print(f"| {row['way']} | {row['map_val']:.4f} | {row['map_test']:.4f} | {rate} |")
     print("\n" + ", ".join(f"{name} {value}" for name, value in found["machine"].items()))
 
 
@@ -206,9 +239,7 @@ def measure(options: argparse.Namespace) -> Row:
     found["churn"] = churn(path, simulated, options)
     if "partita" in options.ways:
         found["churn"] += of_partita(path, shop.split_times, options)
-    found["next_purchases"] = mean_precisions(read(path), simulated) if "items" in options.ways else {}
-    if "partita-items" in options.ways:
-        found["next_purchases"] |= items_of_partita(path, shop.split_times, options)
+    found["next_purchases"] = next_purchases(path, shop.split_times, simulated, options)
     return {**found, "machine": machine(options)}
 
 
@@ -232,7 +263,12 @@ def main() -> None:
     parser.add_argument(
         "--partita-epochs", type=int, default=2, help="of Partita, which trains on all questions in each"
     )
-    parser.add_argument("--items-epochs", type=int, default=4, help="of Partita on next purchases")
+    parser.add_argument("--items-epochs", type=int, default=4, help="of models of next purchases, and so on:")
+    parser.add_argument("--items-fanout", type=int, nargs="+", default=[16, 16, 4])
+    parser.add_argument("--items-batch-size", type=int, default=1024)
+    parser.add_argument("--items-negatives", type=int, default=32)
+    parser.add_argument("--items-lr", type=float, default=0.003)
+    parser.add_argument("--items-embed-lr", type=float, default=0.02)
     parser.add_argument("--partita", nargs="*", default=[], help="more options of partita train")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
