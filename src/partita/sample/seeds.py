@@ -138,7 +138,7 @@ class SeedOrder:
         return places
 
 
-def _bounds(ordered: Int64[Tensor, "S"]) -> Int64[Tensor, "G_1"]:
+def _bounds(ordered: Int64[Tensor, "S"]) -> Int64[Tensor, "n_1"]:
     """Where equal ones begin among sorted ones, and where the last of them end."""
     if not len(ordered):
         return torch.zeros(1, dtype=torch.int64)
