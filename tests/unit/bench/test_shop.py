@@ -25,10 +25,11 @@ def bench():
         import shop_data
         import shop_flat
         import shop_items
+        import shop_items_peer
         import shop_peer
     finally:
         sys.path.remove(str(BENCH))
-    return SimpleNamespace(data=shop_data, flat=shop_flat, items=shop_items, peer=shop_peer)
+    return SimpleNamespace(data=shop_data, flat=shop_flat, items=shop_items, items_peer=shop_items_peer, peer=shop_peer)
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +146,22 @@ def test_a_seed_has_the_same_score_whatever_else_is_in_the_batch(bench, graph, q
 
     rows = np.arange(0, len(questions.asked), 5)
     torch.testing.assert_close(torch.cat([scores(rows[at : at + 1]) for at in range(6)]), scores(rows)[:6])
+
+
+def test_batches_of_links_are_of_one_time(bench):
+    random = np.random.default_rng(0)
+    questions, products, asked = np.arange(50) % 20, np.arange(50), np.arange(20) // 7
+    batches = list(bench.items_peer.of_one_time((questions, products), asked, 8, random))
+    assert all(len(set(asked[mine])) == 1 and len(mine) <= 8 for mine, _ in batches)
+    assert sorted(each for _, items in batches for each in items.tolist()) == list(range(50))
+
+
+def test_the_plain_model_learns_next_purchases(bench, tables):
+    torch.manual_seed(0)
+    found = bench.items_peer.trained_items(
+        tables, fanouts=[8, 8, 4], last=True, width=8, epochs=2, batch_size=64, negatives=4, lr=0.01, embed_lr=0.02,
+        seed=0, say=lambda _: None,
+    )  # fmt: skip
+    assert len(found["epoch_seconds"]) == len(found["links_per_second"]) == 2
+    assert 0 < found["map_val"] <= 1
+    assert 0 < found["map_test"] <= 1

@@ -51,7 +51,8 @@ def test_seeds_of_equal_times_meet_others_in_every_epoch():
         assert all(len(times[batch].unique()) == 1 for batch in batches)
         assert all(int(batch.max() - batch.min()) > 300 for batch in batches)  # from all over the list
     together = [{frozenset(batch.tolist()) for batch in batches} for batches in epochs]
-    assert not together[0] & together[1] and not together[1] & together[2]
+    assert not together[0] & together[1]
+    assert not together[1] & together[2]
 
 
 def test_order_depends_on_seed_and_epoch_only():
