@@ -110,7 +110,8 @@ def test_processes_end_with_their_hosts_also_when_the_block_fails() -> None:
 
 
 SCRIPT = """
-import sys, time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 from partita.testing.hosts import EmulatedHosts
 with EmulatedHosts(2) as hosts:
     hosts.run(0, ["sleep", "600"])
