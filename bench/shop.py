@@ -8,7 +8,7 @@ rows), and predicts who stays away (churn) and what is bought next:
   customer bought, made by hand for the planted rule; a typed GraphSAGE in plain PyTorch with neighbors drawn by time in
   NumPy (see ``shop_peer.py``); Partita by its commands; and at best: the probabilities of the simulation itself;
 - next purchases, MAP@10: by popularity, by the customer's past, by what is bought together; by the plain model and by
-  Partita (``--ways items,peer-items,partita-items``), in batches of one time, as RelBench trains its own; and at best.
+  Partita (``--ways items,peer-items,partita-items``), in batches of one time; and at best.
 
 Questions are for training, validation and tests by time. The epoch of the best area on validation questions counts.
 Times are medians over epochs, of two threads unless ``--threads`` says otherwise. Sampled edges per second are those of

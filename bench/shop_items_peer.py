@@ -1,8 +1,8 @@
-"""Next purchases by the plain model of ``shop_peer.py``, as RelBench trains its baseline for recommendations.
+"""Next purchases by the plain model of ``shop_peer.py``.
 
-All links of a batch have one time, so that rows of products are computed once for it: those that were bought, and
-random ones. A question's score of a product is the dot product of their rows, and the loss a softmax over the product
-that was bought and random ones.
+All links of a batch have one time, as with ``share_same_time`` of RelBench's loader of links, so that rows of products
+are computed once for it: those that were bought, and random ones. A question's score of a product is the dot product of
+their rows, and the loss a softmax over the product that was bought and random ones.
 """
 
 from __future__ import annotations
