@@ -60,7 +60,7 @@ KEY = tuple(GRID)
 WHOLE, AHEAD = "whole", ("shards, ahead 10%", "files, 25%")
 FIELDS = (
     *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", "foreseen_seconds", "tried_steps",
-    *STAGES, "plan_seconds", "short", "look_seconds", "steps",
+    *STAGES, "plan_seconds", "short", "look_seconds", "steps", "rounds", "spread",
 )  # fmt: skip
 STEPS, BATCH, CLASSES, HEADS = 20, 256, 16, 4
 EPOCHS = 20
@@ -68,6 +68,8 @@ EPOCHS = 20
 SHORT_RUN = 60.0
 """What the run takes that is planned where 20 epochs are too short for a plan."""
 QUICK_SECONDS, SLOW_SECONDS, SLOW_TIMES = 5.0, 20.0, 4.0
+CLOSE, ROUNDS = 1.15, 3
+"""Strategies that take no more times what the fastest one takes are measured again, in so many rounds in all."""
 TO_FIND_A_ROW = 9
 """Bytes for each row of the store, of those that are kept and those that are not."""
 Cell = dict[str, Any]
@@ -180,27 +182,47 @@ def measure(context: Any, cell: Cell, store: str, out: Path, draw: int) -> Itera
         plan, _ = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": epochs}))
     plan_seconds = first_seconds if not short else time.perf_counter() - begun
     by_name = {each.name: (rank, each) for rank, each in enumerate(plan.candidates)}
-    for strategy in dict.fromkeys([*(name for name in STRATEGIES if name in by_name), plan.best.name]):
-        rank, found = by_name[strategy]
-        estimated, seconds = found.epoch.total, list[float]()
-        if max(estimated, found.foreseen) < max(SLOW_SECONDS, SLOW_TIMES * plan.best.epoch.total):
-            events: list[dict[str, Any]] = []
-            trainer = partita.Trainer(
-                store, out=out / str(rank), context=context, callbacks=[events.append], strategy=strategy,
-                epochs=3 if estimated < QUICK_SECONDS else 2, **settings,
-            )  # fmt: skip
-            trainer.fit()
-            seconds = [event["seconds"] for event in events if event["event"] == "epoch"][1:]
+    names = list(dict.fromkeys([*(name for name in STRATEGIES if name in by_name), plan.best.name]))
+    in_time = max(SLOW_SECONDS, SLOW_TIMES * plan.best.epoch.total)
+
+    def train(name: str) -> list[float]:
+        rank, found = by_name[name]
+        events: list[dict[str, Any]] = []
+        trainer = partita.Trainer(
+            store, out=out / str(rank), context=context, callbacks=[events.append], strategy=name,
+            epochs=3 if found.epoch.total < QUICK_SECONDS else 2, overwrite=True, **settings,
+        )  # fmt: skip
+        trainer.fit()
+        return [event["seconds"] for event in events if event["event"] == "epoch"][1:]
+
+    # Rounds one after another, so that a machine that is slower for a while is slower for all strategies.
+    rounds: dict[str, list[float]] = {}
+    for number in range(ROUNDS):
+        for name in names:
+            found = by_name[name][1]
+            close = context.agree(partial(_is_close, rounds, name)) if number else True
+            if close and max(found.epoch.total, found.foreseen) < in_time:
+                rounds.setdefault(name, []).append(context.agree(partial(statistics.median, train(name))))
+    for name in names:
+        rank, found = by_name[name]
+        took = rounds.get(name, [])
         yield {
-            **cell, "held_out": int(held_out(cell, draw)), "strategy": strategy, "rank": rank, "steps": plan.steps,
-            "measured_seconds": round(statistics.median(seconds), 5) if seconds else "",
-            "estimated_seconds": round(estimated, 5), "foreseen_seconds": round(found.foreseen, 5),
+            **cell, "held_out": int(held_out(cell, draw)), "strategy": name, "rank": rank, "steps": plan.steps,
+            "measured_seconds": round(statistics.median(took), 5) if took else "",
+            "estimated_seconds": round(found.epoch.total, 5), "foreseen_seconds": round(found.foreseen, 5),
             "tried_steps": found.tried_steps, "plan_seconds": round(plan_seconds, 3), "short": int(short),
-            "look_seconds": round(first_seconds, 3) if short else "",
-            **{name: round(spent, 5) for name, spent in found.epoch.to_json().items()},
+            "look_seconds": round(first_seconds, 3) if short else "", "rounds": len(took),
+            "spread": round(max(took) / min(took) - 1, 4) if took else "",
+            **{stage: round(spent, 5) for stage, spent in found.epoch.to_json().items()},
         }  # fmt: skip
     if context.mesh.rank == 0:
         shutil.rmtree(out, ignore_errors=True)
+
+
+def _is_close(rounds: dict[str, list[float]], name: str) -> bool:
+    """Whether a strategy may be the fastest one, by the rounds so far."""
+    fastest = min(map(statistics.median, rounds.values()))
+    return name in rounds and statistics.median(rounds[name]) < CLOSE * fastest
 
 
 def run_group(options: argparse.Namespace, link: str, workers: int, todo: list[Cell], folder: Path) -> None:
@@ -332,6 +354,7 @@ def main() -> None:
     parser.add_argument("--draw", type=int, default=2, help="another number draws other cells")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further cell of a group after so long")
     parser.add_argument("--scale", type=int, help="the graphs have 2^scale nodes (16; quick: 13)")
+    parser.add_argument("--part", choices=("all", "tuned on", "held out"), default="all", help="only such cells")
     parser.add_argument("--links", nargs="+", default=list(GRID["link"]))
     parser.add_argument("--quick", action="store_true", help="one cell of each link: does it run?")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
@@ -345,6 +368,8 @@ def main() -> None:
         counts = (6, 8, 10) if options.quick else (options.cells, options.cells_of_shards, options.cells_ahead)
         wanted = cells(*counts, options.draw)
         wanted = [cell for cell in wanted if cell["link"] in options.links]
+        if options.part != "all":
+            wanted = [cell for cell in wanted if held_out(cell, options.draw) == (options.part == "held out")]
         # In a random order, so that what is measured in a limited time is of all kinds.
         wanted.sort(key=lambda cell: (cell["link"], cell["workers"], _hash("turn", cell, options.draw)))
         todo = [cell for cell in wanted if key_of(cell) not in done]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from estimating import N, check, foreseen, parts, sampled
+from estimating import N, check, check_links, foreseen, parts, sampled
 from steps import Step
 from temporal_steps import TemporalStep, TypedTemporalStep
 from typed_graphs import typed_store
@@ -60,6 +60,14 @@ def test_along_an_axis_of_a_mesh(store, strategy, axis):
     for kind, workers in (("sage", 4), ("gat", 6)):
         step = Step(store, kind, fanouts=(4, 3), parts=parts(workers))
         check(step, f"{strategy}@{axis}+data@{other}", workers, hosts=2)
+
+
+@pytest.mark.parametrize("strategy", all_lists(2))
+def test_what_goes_from_one_host_to_another(store, strategy):
+    """Of every message of a step, forward and backward, what the meters of all workers have counted by link."""
+    for kind, axis in (("sage", ""), ("gat", ""), ("gcn", "@hosts+data@workers"), ("sage", "@workers+data@hosts")):
+        step = Step(store, kind, fanouts=(4, 3), parts=parts(4))
+        check_links(step, strategy + axis, 4, 2)
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "nfp", "snp", "dnp", "gsplit", "source,destination,data"])

@@ -6,15 +6,17 @@ from functools import partial
 
 import numpy as np
 import torch
-from steps import KEY, Step, keys_of_dry_run
+from meters import bytes_far
+from steps import KEY, Step, keys_of_dry_run, run_worker
 
 from partita.comm.fake import FakeContext
 from partita.comm.threads import ThreadGroups
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
+from partita.core.records import TIERS, Traffic
 from partita.kernels import Relabeller
 from partita.parallel.caching import assume_caches, fill_caches
-from partita.parallel.forecast import estimate_step, messages
+from partita.parallel.forecast import WorkerEstimate, estimate_step, messages
 from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import Strategy, build_engine, parse_strategy
 from partita.parallel.typed_inputs import TypedInputs, TypedReads
@@ -88,8 +90,8 @@ def sampled(step: Step) -> list[SampledLayer]:
     return drawn
 
 
-def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
-    """The same, from one process."""
+def estimated(step: Step, strategy: str, workers: int, hosts: int) -> tuple[list[WorkerEstimate], bool]:
+    """What one process estimates of every worker; and whether input rows are of types."""
     drawn = sampled(step)
     meshes = [Mesh.of(rank, workers, workers // hosts) for rank in range(workers)]
     seeds = np.zeros(len(step.seeds), np.uint64)
@@ -103,8 +105,15 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
     parsed = strategy_of(step, strategy)
     assume_caches(engines, parsed, contexts, step.cache, step.store, step.batch_seeds(), reads)
     engine = engines[0]
-    shares = estimate_step(engine, drawn, seeds, meshes[0]).shares
-    typed = isinstance(engine.inputs, TypedInputs)
+    return estimate_step(engine, drawn, seeds, meshes[0]).shares, isinstance(engine.inputs, TypedInputs)
+
+
+def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
+    """The same as :func:`counted`, from one process."""
+    shares, typed = estimated(step, strategy, workers, hosts)
+    for share in shares:
+        from_others = sum(share.row_bytes[TIERS.index(tier)] for tier in ("peers", "hosts"))
+        assert share.messages[0].features == from_others
     return [
         (share.counts, share.messages, (share.read.tolist(), share.taken.tolist()) if typed else None)
         for share in shares
@@ -116,3 +125,14 @@ def check(step: Step, strategy: str, workers: int, hosts: int = 1) -> None:
     for worker, (one, other) in enumerate(zip(found, wanted, strict=True)):
         assert one == other, (strategy, worker)
     assert sum(counts.sampled_edges for counts, *_ in found) > 0
+
+
+def check_links(step: Step, strategy: str, workers: int, hosts: int) -> None:
+    """What goes from one host to another in a whole step, all workers together."""
+    groups = ThreadGroups(workers, hosts)
+    groups.run(lambda context: run_worker(context, step, strategy))
+    shares, _ = estimated(step, strategy, workers, hosts)
+    known = [each for share in shares for each in share.far if each is not None]
+    counted = bytes_far(groups)
+    for kind, num_bytes in sum(known, Traffic()).to_json().items():
+        assert num_bytes == counted[kind], (strategy, kind)

@@ -12,6 +12,12 @@ def bytes_sent(groups: ThreadGroups) -> dict[str, int]:
     return {kind: sum(sum(found[kind].values()) for found in snapshots) for kind in snapshots[0]}
 
 
+def bytes_far(groups: ThreadGroups) -> dict[str, int]:
+    """Likewise, what went from one host to another."""
+    snapshots = [context.meter.snapshot() for context in groups.contexts]
+    return {kind: sum(found[kind]["other_host"] for found in snapshots) for kind in snapshots[0]}
+
+
 def reset(meter: Meter) -> None:
     """Begin again at zero."""
     vars(meter).update(vars(Meter()))

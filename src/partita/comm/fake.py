@@ -36,7 +36,10 @@ class FakeContext:
 
     mesh: Mesh
     meter: Meter = field(default_factory=Meter)
+    _groups: dict[str, Group] = field(default_factory=dict)
 
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
         """The group of this worker along an axis."""
-        return FakeGroup(self.mesh, axis, self.meter)
+        if axis not in self._groups:
+            self._groups[axis] = FakeGroup(self.mesh, axis, self.meter)
+        return self._groups[axis]

@@ -74,12 +74,15 @@ class LayerEstimate:
 
     Attributes:
         traffic: (W) bytes for the requests of each worker, without those of sampling.
+        far: (W) what of these goes from one host to another; ``None``: they go to all workers of the group alike.
         drawing: (D) who draws the neighbors of each destination.
         computed: (W) rows computed.
         blocks: (W, 3) destinations, sources and edges of the blocks that a worker computes with.
         below: (S) who needs each source's row of the layer below.
         accesses: (W) accesses to rows of the layer below where these are summed by id; ``None``: each row once.
         columns: which part of the input columns these blocks have.
+        way: how they are computed: as a ``whole``, or from parts: by the ``states`` of the sources' owners, by the
+            ``rows`` that these project, or by ``feature`` columns.
     """
 
     traffic: Sequence[Traffic]
@@ -89,6 +92,8 @@ class LayerEstimate:
     below: UInt64[np.ndarray, "S"]
     accesses: PerWorker | None = None
     columns: float = 1.0
+    far: Sequence[Traffic] | None = None
+    way: str = "whole"
 
 
 @dataclass(frozen=True, slots=True)

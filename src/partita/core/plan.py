@@ -68,7 +68,7 @@ class Candidate:
         name: what users call it: its name, or the same.
         epoch: seconds of an epoch, so divided that they add up to the whole of it.
         epoch_bytes: that all workers together send, by kind.
-        epoch_links: the same by link; about, as every worker is taken to send to all others alike.
+        epoch_links: the same by link; what is sent to sample edges of others, to all other workers alike.
         epoch_rows: bytes of input rows by where all workers together read them, ``memory`` and ``files``, and by
             where those come from that arrive once more, from other ``workers`` of the host and other ``hosts``.
         counts: edges and rows of the sampled steps, all workers together.

@@ -21,9 +21,11 @@ class RankMasks:
 
     Attributes:
         groups: ranks of the workers of each group, in group order.
+        hosts: ranks of the workers of each host.
     """
 
     groups: tuple[tuple[int, ...], ...]
+    hosts: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, mesh: Mesh, workers: Sequence[int]) -> RankMasks:
@@ -34,13 +36,19 @@ class RankMasks:
         """
         for axis in AXES:
             if tuple(workers) in (groups := mesh.members(axis)):
-                return cls(tuple(groups))
+                return cls(tuple(groups), tuple(mesh.members("workers")))
         raise ValueError(f"the workers {tuple(workers)} are no group of an axis of {mesh}")
 
     @cached_property
     def masks(self) -> UInt64[np.ndarray, "G"]:
         """The workers of each group."""
-        return np.array([sum(1 << rank for rank in group) for group in self.groups], np.uint64)
+        return _masks(self.groups)
+
+    @cached_property
+    def near(self) -> UInt64[np.ndarray, "P"]:
+        """The workers of each group who are on one host."""
+        parts = (tuple(rank for rank in group if rank in host) for group in self.groups for host in self.hosts)
+        return _masks([part for part in parts if part])
 
     def at_position(self, position: Int64[Tensor, "n"]) -> UInt64[np.ndarray, "n"]:
         """For each place the workers who stand at a position of their groups: one of each group."""
@@ -49,7 +57,19 @@ class RankMasks:
 
     def whole_groups(self, masks: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
         """All workers of the groups of which anybody is in a mask."""
-        found = np.zeros_like(masks)
-        for group in self.masks:
-            found |= np.where(masks & group, group, np.uint64(0))
-        return found
+        return _wholly(self.masks, masks)
+
+    def whole_hosts(self, masks: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+        """All workers of the hosts of which anybody is in a mask."""
+        return _wholly(_masks(self.hosts), masks)
+
+
+def _masks(groups: Sequence[Sequence[int]]) -> UInt64[np.ndarray, "G"]:
+    return np.array([sum(1 << rank for rank in group) for group in groups], np.uint64)
+
+
+def _wholly(groups: UInt64[np.ndarray, "G"], masks: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+    found = np.zeros_like(masks)
+    for group in groups:
+        found |= np.where(masks & group, group, np.uint64(0))
+    return found

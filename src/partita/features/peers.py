@@ -159,10 +159,9 @@ class Peers(Forwarding):
             home: the owners.
         """
         away, hits = moving & ~home, below.hits.copy()
-        for host in RankMasks(tuple(mesh.members("workers"))).masks:
-            near = (home & host) != 0
-            for tier, there in (("peers", near), ("hosts", ~near)):
-                hits[:, TIERS.index(tier)] += rank_masks.count((away & host)[there], mesh.size)
+        on_host = RankMasks.of(mesh, mesh.members("workers")[0]).whole_hosts(home)
+        for tier, there in (("peers", away & on_host), ("hosts", away & ~on_host)):
+            hits[:, TIERS.index(tier)] += rank_masks.count(there, mesh.size)
         return replace(below, hits=hits, remote=rank_masks.count(away, mesh.size) + below.remote)
 
     def read(self, work: PeersWork) -> Shaped[Tensor, "n F"]:

@@ -230,7 +230,12 @@ class BlockWorker:
         return self.prepared(layer, block), block.src
 
     def estimate(
-        self, layer: int, drawn: SampledLayer, computing: UInt64[np.ndarray, "D"], traffic: Sequence[Traffic]
+        self,
+        layer: int,
+        drawn: SampledLayer,
+        computing: UInt64[np.ndarray, "D"],
+        traffic: Sequence[Traffic],
+        far: Sequence[Traffic],
     ) -> LayerEstimate:
         """What workers come to who draw and compute whole blocks.
 
@@ -239,6 +244,7 @@ class BlockWorker:
             drawn: for all workers.
             computing: who computes each destination.
             traffic: (W) bytes for the requests of each worker.
+            far: (W) what of these goes from one host to another.
         """
         size = len(traffic)
         below = rank_masks.to_sources(drawn.indptr, drawn.indices, computing, len(drawn.src))
@@ -250,6 +256,7 @@ class BlockWorker:
             blocks=np.stack([destinations, rank_masks.count(below, size), edges], 1),
             below=below,
             accesses=destinations + edges if self.by_id(layer) else None,
+            far=far,
         )
 
     def prepared(self, layer: int, block: Block) -> Block:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32, Int64, Num
+from jaxtyping import Float, Int, Int32, Int64, Num, UInt64
 from torch import Tensor
 
 from partita.comm.axis import Workers, make_axis
@@ -122,7 +122,7 @@ def assume_caches(
     store: GraphStore,
     seeds: Int[Tensor, "S"],
     reads: Int32[Tensor, "W N"],
-) -> None:
+) -> list[UInt64[np.ndarray, "_"]]:
     """Let the first of some engines estimate what caches will hold on every worker after :func:`fill_caches`.
 
     Args:
@@ -134,12 +134,15 @@ def assume_caches(
         seeds: store ids of the training nodes.
         reads: steps in which each worker reads each row; of no row unless :func:`needs_dry_run`.
 
+    Returns:
+        Who will keep each row, for each node type; nothing without caches.
+
     Raises:
         ConfigError: the policy is not known.
     """
     POLICIES.check(settings.policy)
     if all(cache is None for cache in _caches_of(engines[0])):
-        return
+        return []
     types, part_offsets = store.node_types, as_tensor(store.part_offsets)
     kept = [np.zeros(types.size(kind), np.uint64) for kind in range(types.count)]
     for rank, (engine, context) in enumerate(zip(engines, contexts)):
@@ -149,9 +152,17 @@ def assume_caches(
         chosen = _chosen(caches, scores, strategy, context, part_offsets, store, settings.bytes)
         for of_type, ids in zip(kept, chosen, strict=True):
             of_type[ids.numpy()] |= np.uint64(1 << rank)
-    for cache, of_type in zip(_caches_of(engines[0]), kept, strict=True):
-        if cache is not None:
-            cache.assume_contents(of_type)
+    assume_contents(engines[0], kept)
+    return kept
+
+
+def assume_contents(engine: Engine, kept: Sequence[UInt64[np.ndarray, "_"]]) -> None:
+    """Let an engine estimate with caches that hold what :func:`assume_caches` has found for another one, whose input
+    rows come through the same tiers."""
+    if kept:
+        for cache, of_type in zip(_caches_of(engine), kept, strict=True):
+            if cache is not None:
+                cache.assume_contents(of_type)
 
 
 def needs_dry_run(settings: CacheSettings) -> bool:

@@ -10,9 +10,11 @@ from jaxtyping import Float, Int64, UInt64
 
 from partita.core.estimates import AskedRows, FileReads, InputEstimate, LayerEstimate, SampledLayer
 from partita.core.mesh import Mesh
-from partita.core.records import Counts, RemoteDraws, Traffic, read_here
+from partita.core.records import ID_BYTES, TIERS, Counts, RemoteDraws, Traffic, read_here
 from partita.kernels import rank_masks
 from partita.parallel.engine import Engine, MiniBatch
+
+_HOSTS = TIERS.index("hosts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,10 @@ class WorkerEstimate:
     Attributes:
         counts: as :attr:`~partita.parallel.engine.MiniBatch.counts`.
         messages: as :func:`messages` gives them.
+        far: what of each message goes from one host to another; ``None``: it goes to all workers alike.
         blocks: destinations, sources and edges that it computes with in each layer, layer 1 first; fractions of them
             where it has a fraction of their columns.
+        ways: how each layer is computed, see :attr:`~partita.core.estimates.LayerEstimate.way`.
         read: input rows of each node type that it reads, for itself or for others; an untyped graph has one type.
         taken: input rows of each node type that its layer 1 takes.
         row_bytes: of the rows that each of :data:`~partita.core.records.TIERS` gives, see
@@ -33,7 +37,9 @@ class WorkerEstimate:
 
     counts: Counts
     messages: list[Traffic]
+    far: list[Traffic | None]
     blocks: Float[np.ndarray, "K 3"]
+    ways: tuple[str, ...]
     read: Int64[np.ndarray, "T"]
     taken: Int64[np.ndarray, "T"]
     row_bytes: tuple[int, ...]
@@ -133,7 +139,7 @@ def _step_estimate(
     taken = _by_type(engine, rows, mesh)
     edges = sum(rank_masks.count(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
     remote = [_remote(engine, n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
-    shares = []
+    shares, ways = [], tuple(each.way for each in layers)
     for worker in range(mesh.size):
         hits = tuple(reads.hits[worker].tolist())
         accesses = layers[0].accesses
@@ -150,7 +156,12 @@ def _step_estimate(
         blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
         files = reads.files[worker] if reads.files else FileReads()
         row_bytes = tuple(reads.bytes[worker].tolist())
-        shares.append(WorkerEstimate(counts, sent, blocks, reads.read[worker], taken[worker], row_bytes, files))
+        far: list[Traffic | None] = [Traffic(ids=ID_BYTES * hits[_HOSTS], features=row_bytes[_HOSTS])]
+        far += [None if each.far is None else each.far[worker] for each in layers]
+        far += [None] * (len(sent) - len(far))  # of sampling it is not known
+        shares.append(
+            WorkerEstimate(counts, sent, far, blocks, ways, reads.read[worker], taken[worker], row_bytes, files)
+        )
     return StepEstimate(shares, reads.reads)
 
 

@@ -31,15 +31,18 @@ from partita.setup.tiers import keeps_rows_of_hosts
 
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
-DRY_RUN_SECONDS, DRY_RUN_SHARE = 30.0, 0.01
+DRY_RUN_SECONDS, DRY_RUN_SHARE, AHEAD_SHARE = 30.0, 0.01, 0.03
 TRIALS_SECONDS, LEAST_TRIALS_SHARE = 30.0, 0.03
-"""What sampling and trying out may take: so many seconds, and for sampling no more than this part of the run's time;
-for trying out this part in any case."""
+"""What sampling and trying out may take: so many seconds, and for sampling no more than this part of the run's time
+(the second one where it shows which rows are kept); for trying out this part in any case."""
 PLANNING_SHARE = 0.08
 """No other trial begins when planning has taken this part of the run's time."""
 LOOK_SECONDS, TRIAL_SECONDS, TRIAL_SHARE = 0.4, 1.0, 0.01
 """What a single trial may take, to see whether the run is short, and to know what a strategy takes; the latter no more
 than this part of the run's time."""
+
+BRIEF_STEPS = 2000
+"""Before a run of fewer steps layers are measured briefly: that takes as long as some ten of its steps."""
 
 _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_dependency", "layer_dependency",
@@ -85,13 +88,14 @@ def choose(
     if not thorough and config.epochs * look.epoch < SHORT_SECONDS:
         return _short(look, made_for(store, config, mesh))
     with keeping_freed():
-        rates = measure_rates(context, store, config, model)
+        brief = not thorough and config.epochs * look.epoch_steps < BRIEF_STEPS
+        rates = measure_rates(context, store, config, model, brief=brief)
     measured = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
     links = measure_links(context, quick=True) if measured is None else Links.from_json(measured)
     limit = float("inf") if thorough else config.epochs * look.epoch
 
     def analyze() -> None:
-        seconds = min(DRY_RUN_SECONDS, DRY_RUN_SHARE * limit)
+        seconds = min(DRY_RUN_SECONDS, (AHEAD_SHARE if planner.dry_run.looks_ahead else DRY_RUN_SHARE) * limit)
         memory = config.memory_per_worker or available_bytes(mesh.workers)
         planner.estimates = make_estimates(
             planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory, precise=not thorough

@@ -28,26 +28,48 @@ class Estimate:
     """What some steps cost, added up. A step takes as long as its slowest worker.
 
     Attributes:
-        steps: how many.
-        seconds: of the slowest worker of each step.
+        taken: of each step, seconds of its slowest worker, and what of their ``exchange`` is for messages, however
+            small.
+        cold: so many of the first steps took what later ones do not, as no rows were kept yet.
         counts: edges and rows over all workers.
         traffic: bytes over all workers.
+        far: what of these goes from one host to another.
         gradient_bytes: likewise.
         memory_bytes: of the worker and the step that takes most.
-        latency: seconds of ``seconds.exchange`` that are for messages, however small.
         row_bytes: of the input rows that each of :data:`~partita.core.records.TIERS` gives, over all workers.
         files: what is read from files of these, over all workers.
     """
 
     counts: Counts
-    steps: int = 0
-    seconds: Seconds = field(default_factory=Seconds)
+    taken: list[tuple[Seconds, float]] = field(default_factory=list)
+    cold: int = 0
     traffic: Traffic = field(default_factory=Traffic)
+    far: float = 0.0
     gradient_bytes: int = 0
     memory_bytes: int = 0
-    latency: float = 0.0
     row_bytes: tuple[int, ...] = tier_rows()
     files: FileReads = field(default_factory=FileReads)
+
+    @property
+    def steps(self) -> int:
+        """How many."""
+        return len(self.taken)
+
+    @property
+    def seconds(self) -> Seconds:
+        """Of all steps together."""
+        return sum((seconds for seconds, _ in self.taken), Seconds())
+
+    @property
+    def latency(self) -> float:
+        """Likewise, what of ``exchange`` is for messages."""
+        return sum(latency for _, latency in self.taken)
+
+    @property
+    def step(self) -> tuple[Seconds, float]:
+        """The mean of the steps that are not cold, of both."""
+        seconds, latency = zip(*self.taken[self.cold :], strict=True)
+        return sum(seconds, Seconds()).scaled(1 / len(seconds)), sum(latency) / len(latency)
 
     @property
     def row_sources(self) -> dict[str, int]:
@@ -67,12 +89,10 @@ class Estimate:
 
     def add(self, cost: Cost, shares: Sequence[WorkerEstimate], summed: int) -> None:
         """Add a step, as ``cost`` prices each worker's share; ``summed``: bytes of gradients that all workers send."""
-        self.steps += 1
-        seconds, latency = zip(*cost.of_step(shares), strict=True)
-        self.seconds += max(seconds, key=lambda each: each.total)
-        self.latency += max(latency)
+        self.taken.append(cost.slowest(shares))
         self.counts = sum((share.counts for share in shares), self.counts)
         self.traffic = sum((share.traffic for share in shares), self.traffic)
+        self.far += sum(float(cost.far(share).sum()) for share in shares)
         self.gradient_bytes += summed
         self.row_bytes = tuple(map(sum, zip(self.row_bytes, *(share.row_bytes for share in shares), strict=True)))
         self.files = sum((share.files for share in shares), self.files)
@@ -117,9 +137,7 @@ class Cost:
         if not self._encodes:
             seconds, kept = rates.composed
             self._stages, self._kept = (seconds, *rates.stages[1:]), (kept, *rates.kept[1:])
-        self._over, self._mesh = shares_of_links(axis, mesh), mesh
-        # Input rows of other hosts come over their link, whatever workers place along.
-        self._reached = [*self._over] if mesh.hosts == 1 else [*dict.fromkeys([*self._over, "other_host"])]
+        self._far, self._mesh = _share_of_other_hosts(axis, mesh), mesh
         link = "other_host" if mesh.hosts > 1 else "same_host"
         # Beside the gradients, workers add up in every step what they have done. A ring leaves each host once; links
         # were measured with all workers of a host at once.
@@ -140,30 +158,42 @@ class Cost:
                 if link == "other_host":
                     first = rank - rank % self._mesh.workers
                     sent = np.mean([each[link] for each in of_workers[first : first + self._mesh.workers]], axis=0)
-                exchange += sum(self._links.seconds_to_send(link, num_bytes) for num_bytes in sent.ravel().tolist())
-                latency += np.count_nonzero(sent) * self._links.seconds_to_send(link, 1)
+                sizes = sent[sent > 0].tolist()
+                exchange += sum(self._links.seconds_to_send(link, num_bytes) for num_bytes in sizes)
+                latency += sum(self._links.seconds_to_send(link, 1) for _ in sizes)
             found.append((self._of_worker(share, exchange), latency))
         return found
 
-    def _over_links(self, share: WorkerEstimate) -> dict[str, Float64[np.ndarray, "M 4"]]:
-        """Bytes of each message and kind over each link. Of input rows it is known; others go to all workers alike."""
-        messages = np.array([part.values() for part in self._messages(share)], np.float64)
-        found = {link: self._over.get(link, 0.0) * messages for link in self._reached}
-        rows = {"same_host": share.row_bytes[TIERS.index("peers")], "other_host": share.row_bytes[TIERS.index("hosts")]}
-        if any(rows.values()):
-            for link, sent in found.items():
-                sent[0] = rows[link] / sum(rows.values()) * messages[0]
-        return found
+    def slowest(self, shares: Sequence[WorkerEstimate]) -> tuple[Seconds, float]:
+        """A step takes as long as its slowest worker; and the most that any spends on messages."""
+        seconds, latency = zip(*self.of_step(shares), strict=True)
+        return max(seconds, key=lambda each: each.total), max(latency)
+
+    def _over_links(self, share: WorkerEstimate) -> dict[str, Float64[np.ndarray, "N 4"]]:
+        """Bytes of each message and kind over each link; behind the messages those that say how many ids come."""
+        messages, far = _as_array(share.messages), self.far(share)
+        counts = _as_array([Traffic(ids=_COUNT_BYTES if part.ids else 0) for part in share.messages])
+        near = np.concatenate([messages - far, (1 - self._far) * counts])
+        return {"same_host": near, "other_host": np.concatenate([far, self._far * counts])}
+
+    def far(self, share: WorkerEstimate) -> Float64[np.ndarray, "M 4"]:
+        """Bytes of each message and kind that go from one host to another."""
+        messages = _as_array(share.messages)
+        known = [None if each is None else each.values() for each in share.far]
+        return np.array([self._far * all_ if far is None else far for all_, far in zip(messages, known, strict=True)])
 
     def _of_worker(self, share: WorkerEstimate, exchange: float) -> Seconds:
         rates, sent = self._rates, share.traffic
         encoding = rates.encoding(share.taken) if self._encodes else 0.0
-        layers = zip(self._stages, share.blocks, strict=True)
+        computing = sum(
+            rates.way(way, layer) * stage.of(block)
+            for layer, (stage, block, way) in enumerate(zip(self._stages, share.blocks, share.ways, strict=True))
+        )
         return Seconds(
             sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
             exchange=exchange,
             load=self._load(share),
-            compute=rates.together * (sum(stage.of(block) for stage, block in layers) + encoding)
+            compute=rates.together * (computing + encoding)
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
             + rates.optimizer,
             gradients=self.gradients,
@@ -191,19 +221,18 @@ class Cost:
         batches = 1 + (1 + self._engine.inputs.prefetchable) * self._ahead
         return int(encoded + sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
 
-    def _messages(self, share: WorkerEstimate) -> list[Traffic]:
-        """Those of each part of the engine; that which says how many ids come by itself."""
-        return [*share.messages, *(Traffic(ids=_COUNT_BYTES if part.ids else 0) for part in share.messages)]
-
 
 def _of_rows(price: Sequence[float], rows: Int64[np.ndarray, "T"]) -> float:
     """Of rows of all node types, at a price each."""
     return float(np.dot(price, rows))
 
 
-def shares_of_links(axis: str, mesh: Mesh) -> dict[str, float]:
-    """Which part of what a worker sends along an axis goes over which link, if it sends to all others alike."""
-    if axis != "all" or mesh.hosts == 1:
-        return {"other_host" if axis == "hosts" else "same_host": 1.0}
-    far = (mesh.size - mesh.workers) / (mesh.size - 1)
-    return {"other_host": far} if mesh.workers == 1 else {"same_host": 1 - far, "other_host": far}
+def _as_array(messages: Sequence[Traffic]) -> Float64[np.ndarray, "M 4"]:
+    return np.array([each.values() for each in messages], np.float64)
+
+
+def _share_of_other_hosts(axis: str, mesh: Mesh) -> float:
+    """Which part of what a worker sends along an axis goes to other hosts, if it sends to all others alike."""
+    if axis != "all":
+        return float(axis == "hosts")
+    return (mesh.size - mesh.workers) / (mesh.size - 1) if mesh.hosts > 1 else 0.0

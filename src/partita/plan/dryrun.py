@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from partita.graph.store import GraphStore
 from partita.kernels import Relabeller, rank_masks
 from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn.model import Model
-from partita.parallel.caching import assume_caches, assume_workers, forget_workers, needs_dry_run
+from partita.parallel.caching import assume_caches, assume_contents, assume_workers, forget_workers, needs_dry_run
 from partita.parallel.engine import Engine
 from partita.parallel.forecast import StepEstimate, WorkerEstimate, estimate_step, estimate_steps
 from partita.parallel.graph_placement import place_topology
@@ -57,6 +58,10 @@ _MASKS = 16
 """So many times its id a source takes, about: masks of who asks for it, at every layer and tier."""
 
 
+_Shared = dict[tuple[Any, ...], tuple[list[Engine], list[UInt64[np.ndarray, "_"]]]]
+"""By how strategies read input rows: engines of all workers but the first, and who will keep each row."""
+
+
 class DryRun:
     """A run that samples in one process, for workers that need not be there.
 
@@ -79,6 +84,7 @@ class DryRun:
         config: the settings.
         notes: what is to be said of the estimates, once there are some.
         row_bytes: of an input row of each node type, as it is computed with; an untyped graph has one.
+        looks_ahead: which rows are kept follows from the batches known ahead.
 
     Raises:
         ConfigError: the settings are of a run that cannot be planned, for too many workers, or no strategy can be used.
@@ -118,6 +124,7 @@ class DryRun:
         self._part_offsets = as_tensor(store.part_offsets)
         self._cache = cache_settings(config, cache_device)
         self._assumed = config.cache == 0 and not self._deals
+        self.looks_ahead = looks_ahead(config)
         self._keeps = CACHE_STEPS if needs_dry_run(self._cache) else 0
         self._kept: dict[int, list[SampledLayer]] = {}
         self.notes = [_DEALT] if self._deals and all(each is None for each in self._hot) else list[str]()
@@ -161,9 +168,10 @@ class DryRun:
 
     def _assume(self) -> None:
         """Let all engines know what hosts hold, and what caches will."""
+        shared: _Shared = {}
         with progress.task("choose what to cache", total=len(self.engines), unit="strategies") as task:
             for strategy, engine in self.engines.items():
-                self._fill(strategy, [engine, *(self._engine(strategy, context) for context in self._contexts[1:])])
+                self._fill(strategy, engine, shared)
                 task.advance()
         self._assumed = True
 
@@ -172,14 +180,31 @@ class DryRun:
         mesh = self._mesh
         return [FakeContext(Mesh.of(rank, mesh.size, mesh.workers)) for rank in range(mesh.size)]
 
-    def _fill(self, strategy: Strategy, engines: list[Engine]) -> None:
-        """Let the first engine know what the tiers of all workers are, and what their caches will hold.
+    def _fill(self, strategy: Strategy, engine: Engine, shared: _Shared, window: int | None = None) -> None:
+        """Let the first worker's engine know what the tiers of all workers are, and what their caches will hold.
 
         Workers that read other columns have room for other numbers of rows.
+
+        Args:
+            strategy: of the engine.
+            engine: of the first worker.
+            shared: what was found out for strategies that read input rows alike.
+            window: batches that are looked ahead.
         """
-        assume_workers(engines)
-        reads = self._reads(strategy, engines[0], CACHE_STEPS if needs_dry_run(self._cache) else 0)
-        assume_caches(engines, strategy, self._contexts, self._cache, self._store, self._order.seeds, reads)
+        policy_asks = needs_dry_run(self._cache)
+        alike = (strategy.inputs, strategy.axis, strategy.cache_rule, window, strategy if policy_asks else None)
+        others, kept = shared.get(alike, (None, None))
+        if others is None:
+            others = [self._engine(strategy, context, window) for context in self._contexts[1:]]
+        assume_workers([engine, *others])
+        if kept is None:
+            reads = self._reads(strategy, engine, CACHE_STEPS if policy_asks else 0)
+            kept = assume_caches(
+                [engine, *others], strategy, self._contexts, self._cache, self._store, self._order.seeds, reads
+            )
+        else:
+            assume_contents(engine, kept)
+        shared[alike] = others, kept
 
     def _reads(self, strategy: Strategy, engine: Engine, steps: int) -> Int32[torch.Tensor, "W n"]:
         """In how many of the first steps each worker reads each row; without steps of no row."""
@@ -196,9 +221,10 @@ class DryRun:
     def steps(self, *, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
         """Steps of epoch 0, until so much wall-clock time has passed; at least one: what each worker will do in it.
 
-        Where rows come and go, as many steps as about that time allows are sampled first, and then foreseen together.
+        Where rows come and go, as many steps as about that time allows are sampled after the first one, and then
+        foreseen together.
         """
-        if looks_ahead(self.config):
+        if self.looks_ahead:
             yield from self._foreseen_ahead(seconds)
             return
         if not self._assumed:
@@ -212,8 +238,7 @@ class DryRun:
                     return
 
     def keep(self, strategies: Collection[Strategy]) -> None:
-        """Foresee no others in steps to come. Where rows come and go all steps are foreseen before the first one is
-        given, for all strategies."""
+        """Foresee no others in steps to come."""
         self.engines = {strategy: engine for strategy, engine in self.engines.items() if strategy in strategies}
 
     def _foreseen(self, step: int) -> dict[Strategy, list[WorkerEstimate]]:
@@ -224,46 +249,57 @@ class DryRun:
         }
 
     def _foreseen_ahead(self, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
-        """What each worker will do in the first steps of a run, of which as many are sampled as fit into the time."""
-        self._keeps, begun = max(1, self._keeps), time.monotonic()
+        """The first step, for which no rows are kept whatever is known ahead; then more of them, foreseen together."""
+        begun, takes, windows = time.monotonic(), 0.0, dict[Strategy, int]()
+        self._keeps = max(1, self._keeps)
+        first, shared = dict[Strategy, list[WorkerEstimate]](), _Shared()
+        for strategy, engine in self.engines.items():
+            self._fill(strategy, engine, shared)
+            drawn, dealt, now = self._drawn(0), self._dealt(0, strategy), time.monotonic()
+            found = estimate_step(engine, drawn, dealt, self._mesh)
+            takes += (time.monotonic() - now) / len(self.engines)
+            forget_workers(engine)
+            first[strategy], windows[strategy] = found.shares, self._window(found.reads)
+        self.notes = [*_notes_ahead(self.config, 1, self.num_steps, max(windows.values())), *self.notes]
+        yield first
+        windows = {strategy: windows[strategy] for strategy in self.engines}
+        steps = self._sampled_ahead(seconds - (time.monotonic() - begun), takes * len(windows))
+        self.notes[0] = _notes_ahead(self.config, steps, self.num_steps, max(windows.values()))[0]
+        if steps == 1:
+            return
+        together = dict[Strategy, list[StepEstimate]]()
+        with progress.task("foresee what is kept", total=len(windows), unit="strategies") as task:
+            shared.clear()
+            for strategy, window in windows.items():
+                engine = self._engine(strategy, self._contexts[0], window)
+                self._fill(strategy, engine, shared, window)
+                sampled = [(self._drawn(step), self._dealt(step, strategy)) for step in range(steps)]
+                together[strategy] = estimate_steps(engine, sampled, self._mesh)
+                forget_workers(engine)
+                task.advance()
+        for number in range(1, steps):
+            yield {strategy: estimates[number].shares for strategy, estimates in together.items()}
+
+    def _sampled_ahead(self, seconds: float, takes: float) -> int:
+        """Sample the first steps of an epoch, in about so many seconds; a step takes others to be foreseen."""
+        begun = time.monotonic()
         size = _bytes_of(self._drawn(0))
-        takes, windows = time.monotonic() - begun, dict[Strategy, int]()
-        for strategy in self.engines:
-            windows[strategy], more = self._window(strategy)
-            takes += more
-        fit = min(seconds / takes, KEPT_BYTES / size)
-        steps = min(self.num_steps, max(1, int(fit)))
+        takes += time.monotonic() - begun
+        steps = min(self.num_steps, max(1, int(min(seconds / takes, KEPT_BYTES / size))))
         self._keeps = max(steps, self._keeps)
         with progress.task("dry run", total=steps, unit="steps") as task:
             for step in range(steps):
                 self._drawn(step)
                 task.advance()
-        found = dict[Strategy, list[StepEstimate]]()
-        with progress.task("foresee what is kept", total=len(windows), unit="strategies") as task:
-            for strategy, window in windows.items():
-                engines = [self._engine(strategy, context, window) for context in self._contexts]
-                self._fill(strategy, engines)
-                dealt = [(self._drawn(step), self._dealt(step, strategy)) for step in range(steps)]
-                found[strategy] = estimate_steps(engines[0], dealt, self._mesh)
-                forget_workers(engines[0])
-                task.advance()
-        self.notes = [*_notes_ahead(self.config, steps, self.num_steps, max(windows.values())), *self.notes]
-        for step in range(steps):
-            yield {strategy: estimates[step].shares for strategy, estimates in found.items()}
+        return steps
 
-    def _window(self, strategy: Strategy) -> tuple[int, float]:
-        """How many batches a run of a strategy looks ahead, by its first step; and seconds to estimate that."""
-        engines = [self._engine(strategy, context) for context in self._contexts]
-        assume_workers(engines)
-        begun = time.monotonic()
-        reads = estimate_step(engines[0], self._drawn(0), self._dealt(0, strategy), self._mesh).reads
-        seconds = time.monotonic() - begun
-        forget_workers(engines[0])
+    def _window(self, reads: UInt64[np.ndarray, "n"]) -> int:
+        """How many batches a run looks ahead that reads these rows for its first step."""
         rows = int(rank_masks.count(reads, self._mesh.size)[0])
         measured = measured_look_ahead(
             self.config, self._store, self._mesh.size, rows, row_bytes(self.config, self._store)
         )
-        return self.config.look_ahead or measured, seconds
+        return self.config.look_ahead or measured
 
     def _drawn(self, step: int) -> list[SampledLayer]:
         """What all workers together draw, layer 1 first; of the first steps it is kept."""

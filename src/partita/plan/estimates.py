@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -14,11 +14,13 @@ from jaxtyping import Float64
 
 from partita.comm.group import sum_bytes
 from partita.core.errors import PartitaError, ResourceError
+from partita.core.estimates import FileReads
 from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
+from partita.parallel.forecast import WorkerEstimate
 from partita.parallel.strategies import Strategy
-from partita.plan.cost import Cost, Estimate, shares_of_links
+from partita.plan.cost import Cost, Estimate
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links
 from partita.plan.rates import Rates
@@ -35,6 +37,10 @@ is no more precise than that. Of these, the one is taken that sends least, as it
 PRECISION, LEAST_STEPS, FAR = 0.02, 2, 2.0
 """Standard error, as a part of it, of the mean of sampled steps that are enough; how many there are at least; and
 strategies that seem to take so many times what the best one takes are known less well."""
+
+COLD_PART, MOST_FOLLOWED = 3, 10
+"""Where rows come and go, the first of so many parts of the sampled steps begin with few rows kept; and strategies
+that are followed to see which rows are kept, besides those with a name."""
 
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""
@@ -73,10 +79,10 @@ class Estimates:
 
     def foreseen(self, strategy: Strategy) -> Seconds:
         """Seconds of an epoch, of the slowest worker in each step, whatever was tried out."""
-        return self.found[strategy].seconds.scaled(self._share(strategy))
+        return self.found[strategy].step[0].scaled(self.steps)
 
     def _latency(self, strategy: Strategy) -> float:
-        return self.found[strategy].latency * self._share(strategy)
+        return self.found[strategy].step[1] * self.steps
 
     def _share(self, strategy: Strategy) -> float:
         """How many times the steps of the epoch are those that were sampled for a strategy."""
@@ -193,21 +199,14 @@ class Estimates:
         tried = [strategy for strategy in as_fast if self.trials and strategy in seen]
         return min(tried or as_fast, key=lambda strategy: self.found[strategy].traffic.total)
 
-    def _by_link(
-        self, strategy: Strategy, sent: Mapping[str, int], rows: Mapping[str, int], summed: int
-    ) -> dict[str, int]:
-        """Bytes over each link: those of input rows as they are read, those of other exchanges to all peers alike, and
-        those of sums round a ring."""
-        mesh, over = self.mesh, shares_of_links(strategy.axis, self.mesh)
-        near, far = rows["workers"], rows["hosts"]
-        of_rows = {"same_host": near / (near + far), "other_host": far / (near + far)} if near + far else over
-        others = sum(sent.values()) - sent["features"]
-        links = dict.fromkeys([*over, *(link for link, part in of_rows.items() if part)])
-        found = {link: of_rows.get(link, 0.0) * sent["features"] + over.get(link, 0.0) * others for link in links}
-        leaving = 1 / mesh.workers if mesh.hosts > 1 else 0.0  # of a host's workers one has the next host's as its next
-        for link, part in (("same_host", 1 - leaving), ("other_host", leaving)):
-            found[link] = found.get(link, 0.0) + part * summed
-        return {link: round(num_bytes) for link, num_bytes in found.items()}
+    def _by_link(self, strategy: Strategy, summed: int) -> dict[str, int]:
+        """Bytes over each link, with those of sums round a ring."""
+        estimate, share = self.found[strategy], self._share(strategy)
+        # Of a host's workers one has the next host's as its next.
+        leaving = 1 / self.mesh.workers if self.mesh.hosts > 1 else 0.0
+        far = share * estimate.far + leaving * summed
+        near = share * (estimate.traffic.total - estimate.far) + (1 - leaving) * summed
+        return {"same_host": round(near), "other_host": round(far)}
 
     def plan(
         self, made_for: Mapping[str, Any], approximate: Sequence[Candidate] = (), *, allowed: bool = False
@@ -232,7 +231,7 @@ class Estimates:
                     name=strategy.name,
                     epoch=epoch,
                     epoch_bytes={**sent, "gradients": summed},
-                    epoch_links=self._by_link(strategy, sent, rows, summed),
+                    epoch_links=self._by_link(strategy, summed),
                     epoch_rows=rows,
                     counts=estimate.counts.to_json(),
                     foreseen=self.foreseen(strategy).total,
@@ -294,26 +293,53 @@ def make_estimates(
     }  # fmt: skip
     found = {strategy: Estimate(Counts.zero(len(rates.stages))) for strategy in costs}
     summed = mesh.size * sum_bytes(parameter_bytes, mesh.size) if mesh.size > 1 else 0
-    sampled, totals = 0, list[list[float]]()
+    sampled = 0
     for step in dry_run.steps(seconds=seconds):
         sampled += 1
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
         if precise and sampled == 1:
-            dry_run.keep(_may_win(found))
-        totals.append([found[each].seconds.total for each in dry_run.engines])
-        if precise and _is_precise(np.diff(totals, axis=0, prepend=0.0)):
+            kept = {each: costs[each].slowest([_rows_kept(share) for share in shares]) for each, shares in step.items()}
+            dry_run.keep(_worth_following(found, kept) if dry_run.looks_ahead else _may_win(found))
+        taken = [[seconds.total for seconds, _ in found[each].taken] for each in dry_run.engines]
+        if precise and not dry_run.looks_ahead and _is_precise(np.array(taken).T):
             break
+    if dry_run.looks_ahead:
+        for estimate in found.values():
+            estimate.cold = estimate.steps // COLD_PART
     return Estimates(
         found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory, notes=dry_run.notes
     )
+
+
+def _rows_kept(share: WorkerEstimate) -> WorkerEstimate:
+    """What a worker does in a step for which all input rows have been kept."""
+    return replace(share, messages=[Traffic(), *share.messages[1:]], far=[Traffic(), *share.far[1:]], files=FileReads())
+
+
+def _worth_following(
+    found: Mapping[Strategy, Estimate], kept: Mapping[Strategy, tuple[Seconds, float]]
+) -> set[Strategy]:
+    """Those for which it is found out which rows are kept: some take long to follow.
+
+    Args:
+        found: of a step for which no rows are kept.
+        kept: of one for which all are.
+    """
+    middle = {each: found[each].seconds.total + seconds.total for each, (seconds, _) in kept.items()}
+    best = sorted(middle, key=middle.__getitem__)[:MOST_FOLLOWED]
+    return _with_same(found, {*best, *(each for each in found if each.is_named)})
 
 
 def _may_win(found: Mapping[Strategy, Estimate]) -> set[Strategy]:
     """Those that are not far behind, or have a name; and whatever comes to the very same thing as one of them."""
     least = min(estimate.seconds.total for estimate in found.values())
     near = {each for each, estimate in found.items() if each.is_named or estimate.seconds.total <= FAR * least}
-    same = {(found[each].counts, found[each].traffic) for each in near}
+    return _with_same(found, near)
+
+
+def _with_same(found: Mapping[Strategy, Estimate], kept: set[Strategy]) -> set[Strategy]:
+    same = {(found[each].counts, found[each].traffic) for each in kept}
     return {each for each, estimate in found.items() if (estimate.counts, estimate.traffic) in same}
 
 

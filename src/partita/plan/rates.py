@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain, combinations
 from typing import Any
@@ -34,6 +34,7 @@ from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.inputs import Tiered
 from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
+from partita.plan.ways import Ways, measure_ways
 from partita.setup.ages import attach_times
 from partita.setup.inputs import DTYPES, open_columns, open_features, open_rows
 from partita.setup.model import named_model
@@ -47,6 +48,7 @@ from partita.tasks.task import make_task, seed_order, training_seeds
 REPEATS, LONG_SECONDS = 2, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
 STEPS = 2
+"""Steps whose blocks are computed, of the first one also half of them, and of as many blocks also half of the edges."""
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH = 1 << 16, 1 << 14, 128
 FILE_ROWS = 512
 """Rows that are read from each file to see what that takes: a few seconds of the slowest disk."""
@@ -114,6 +116,7 @@ class Rates:
             with its rows in the processor's cache.
         tier_byte: seconds for a byte of an input row from each of :data:`~partita.core.records.TIERS`; empty where
             that is not known, and ``inputs`` says what a row takes, wherever it is.
+        ways: how many times as long each layer takes from parts, by :attr:`~partita.core.estimates.LayerEstimate.way`.
         file_byte: seconds for a byte of input rows that are read from files, where a read of a file counts as
             :data:`~partita.files.row_file.GAP_BYTES`; 0 where rows are in memory.
         composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
@@ -134,6 +137,11 @@ class Rates:
     composed: tuple[PerBlock, ...] = ()
     file_byte: float = 0.0
     tier_byte: tuple[float, ...] = ()
+    ways: Ways = field(default_factory=dict)
+
+    def way(self, name: str, layer: int) -> float:
+        """How many times as long the layer of that position takes in a way; 1 where it was not measured."""
+        return self.ways[name][layer] if name in self.ways else 1.0
 
     def reading(self, rows: Int64[np.ndarray, "T"]) -> float:
         """Seconds to read so many rows of each node type."""
@@ -166,10 +174,14 @@ class Rates:
         per_block = ("stages", "kept", "composed")
         layers = {name: tuple(PerBlock(**layer) for layer in values.get(name, ())) for name in per_block}
         inputs = tuple(PerRow(**of_type) for of_type in values["inputs"])
-        return cls(**{**values, **layers, "inputs": inputs, "tier_byte": tuple(values.get("tier_byte", ()))})
+        ways = {name: tuple(of_layer) for name, of_layer in values.get("ways", {}).items()}
+        more = {"inputs": inputs, "tier_byte": tuple(values.get("tier_byte", ())), "ways": ways}
+        return cls(**{**values, **layers, **more})
 
 
-def measure_rates(context: Context, store: GraphStore, config: Config, model: Model | None = None) -> Rates:
+def measure_rates(
+    context: Context, store: GraphStore, config: Config, model: Model | None = None, *, brief: bool = False
+) -> Rates:
     """Measure on all workers at once, each of which calls this.
 
     Args:
@@ -177,8 +189,9 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
         store: a whole graph store; of an untyped graph also the shard of this host, with all edges.
         config: the settings of a run.
         model: a user's own; ``None``: the one that the settings name.
+        brief: of the blocks of one step only, and everything once.
     """
-    bench = _Bench(context, config, store, model)
+    bench = _Bench(context, config, store, model, 1 if brief else STEPS, 1 if brief else REPEATS)
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
         read, handled_id, file_byte = bench.read_rows(), bench.handled_id(), bench.file_byte(store)
@@ -199,6 +212,7 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
         model_bytes=model_bytes,
         composed=composed,
         file_byte=file_byte,
+        ways=bench.ways(works[1]),
     )
     everybodys = context.group().gather(found.to_json())
     return Rates.mean([Rates.from_json(values) for values in everybodys])
@@ -207,7 +221,10 @@ def measure_rates(context: Context, store: GraphStore, config: Config, model: Mo
 class _Bench:
     """What is measured on one worker. All workers call all methods, in the same order."""
 
-    def __init__(self, context: Context, config: Config, store: GraphStore, model: Model | None) -> None:
+    def __init__(
+        self, context: Context, config: Config, store: GraphStore, model: Model | None, steps: int, repeats: int
+    ) -> None:
+        self._steps, self._repeats = steps, repeats
         self._config, self._mesh, self._group = config, context.mesh, context.group()
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
@@ -240,9 +257,9 @@ class _Bench:
     def works(self) -> tuple[list[list[BlockWork]], float]:
         """Blocks of this worker's share of some steps, and of half of it, layer 1 first; seconds for a drawn edge."""
         works, per_edge = [], []
-        for step in range(min(STEPS, self._order.num_steps)):
+        for step in range(min(self._steps, self._order.num_steps)):
             key, batch = StepKey(self._config.seed, 0, step), self._order.batch(0, step)
-            for half in (1, 2):
+            for half in (1, 2) if step == 0 else (1,):
                 share, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
                 requests = self._task.requests(share)
                 if self._times is not None:
@@ -265,8 +282,8 @@ class _Bench:
     def layer(self, number: int, works: list[BlockWork], *, encodes: bool = False) -> tuple[PerBlock, PerBlock]:
         """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
         blocks, seconds, kept = [], [], []
-        for work in works:
-            for block in (work.block, self._thinned(number, work.block)):
+        for which, work in enumerate(works):
+            for block in (work.block, *([self._thinned(number, work.block)] if which < self._steps else [])):
                 forward = self._forward(number, replace(work, block=block), encodes=encodes)
 
                 def compute(forward: Callable[[], Tensor] = forward) -> None:
@@ -279,10 +296,22 @@ class _Bench:
         sizes = np.stack(blocks)
         return PerBlock.fitted(sizes, np.array(seconds)), PerBlock.fitted(sizes, np.array(kept, np.float64))
 
+    def ways(self, works: Sequence[BlockWork]) -> Ways:
+        """What layers take from parts."""
+        worker, column = self._data.worker, self._columns[0]
+        if self._typed is None and self._times is None:  # as a tensor: by id they would be those of this host only
+            assert column is not None
+            host = HostRows(column)
+            inputs = Tiered(host, column, host.columns, worker.topology.of_nodes.original)
+            worker = BlockWorker(worker.model, worker.topology, inputs, worker.sampler, worker.dtype)
+        first = 1 if self._typed is None else min(2, self._config.layers)
+        with precision(self._config, torch.device("cpu")):
+            return measure_ways(worker, works, first, self._median)
+
     def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
         found, composes = [], self._composes
-        for of_step in (works[0], *works):  # the first one warms up
+        for of_step in (works[0], *works[:: 1 if self._steps > 1 else 2]):  # the first one warms up
             nodes, given = self._given(of_step[0])
             rows = self._rows(of_step[0], nodes)
             begun = self._begin()
@@ -479,7 +508,7 @@ class _Bench:
     def _median(self, work: Callable[[], object]) -> float:
         """Seconds, where all workers begin at the same time."""
         found, begun = list[float](), self._begin()
-        while len(found) <= (1 if found and found[0] > LONG_SECONDS else REPEATS):  # the first one warms up
+        while len(found) <= (1 if found and found[0] > LONG_SECONDS else self._repeats):  # the first one warms up
             work()
             now = time.perf_counter()
             found.append(now - begun)

@@ -21,9 +21,13 @@ from partita.train.pipeline import Pipeline
 from partita.train.step import Stepper
 
 WARM_UP = 3
-"""Steps that are not timed: they touch memory for the first time, and compile."""
-LEAST, MOST = 4, 20
-"""So many steps are timed, at least and at most."""
+"""Steps that are not timed: they touch memory for the first time, compile, and take longer than others, as long as the
+stages are not as far ahead as they will be."""
+LEAST, LEAST_LONG, MOST = 4, 2, 20
+"""So many steps are timed, at least, at least of those that take longer than is wanted of all, and at most."""
+LONG_BEGIN = 0.1
+"""Where the first step took more than this part of an epoch besides what steps take, it is taken once more: later
+epochs begin with memory that was touched before, and with rows that are kept."""
 
 
 def trial_run(prepare: Callable[[], Job], seconds: float) -> Trial:
@@ -52,16 +56,18 @@ def _timed(job: Job, wanted: float) -> tuple[Group, int, int, float, float]:
         with job.team.sending_for("start"):
             job.views.start()
         train_phase = job.views.enter(next(iter(job.views.phases(state))), state)
-        ends = _ends(job, train_phase, min(WARM_UP, train_phase.steps))
-        seconds = max(job.team.group.gather(ends[-1] - ends[0] if len(ends) > 1 else ends[0])) / max(1, len(ends) - 1)
-        steps = min(train_phase.steps, MOST, max(LEAST, math.ceil(wanted / seconds)))
-        ends = _ends(job, train_phase, steps)
+        ends, epoch_steps = _ends(job, train_phase, wanted), job.views.steps(state)
+        first = min(WARM_UP, len(ends) - 1)
+        step = (ends[-1] - ends[first - 1]) / (len(ends) - first) if first else ends[0]
+        # What an epoch takes more than its steps do is what the first one took more, until the stages were at work.
+        begin = max(0.0, ends[0] - step)
+        if max(job.team.group.gather(begin / (epoch_steps * step))) > LONG_BEGIN:
+            begin = min(begin, max(0.0, _ends(job, train_phase, wanted, most=1)[0] - step))
         job.views.leave()
-    step = (ends[-1] - ends[0]) / (steps - 1) if steps > 1 else ends[0]
-    return job.team.group, steps, job.views.steps(state), max(0.0, ends[0] - step), step
+    return job.team.group, len(ends) - first, epoch_steps, begin, step
 
 
-def _ends(job: Job, train_phase: TrainPhase, steps: int) -> list[float]:
+def _ends(job: Job, train_phase: TrainPhase, wanted: float, most: int = WARM_UP + MOST) -> list[float]:
     """When each of the first steps was done, in seconds since all workers began."""
     stepper = Stepper(job, lambda _: nullcontext())
     # The stages are to be at work to the end, so they are told of all steps of the epoch.
@@ -70,9 +76,13 @@ def _ends(job: Job, train_phase: TrainPhase, steps: int) -> list[float]:
         failed=job.team.context.fail,
     )  # fmt: skip
     job.team.group.gather(0)
-    begun, ends = time.perf_counter(), list[float]()
+    begun, ends, steps = time.perf_counter(), list[float](), min(WARM_UP, train_phase.steps, most)
     with pipeline:
-        for step in range(steps):
-            stepper.step(train_phase, step, pipeline.take(hold=True), before_backward=pipeline.go_on)
+        while len(ends) < steps:
+            stepper.step(train_phase, len(ends), pipeline.take(hold=True), before_backward=pipeline.go_on)
             ends.append(time.perf_counter() - begun)
+            if len(ends) == WARM_UP:
+                seconds = max(job.team.group.gather(ends[-1] - ends[-2]))
+                more = max(LEAST if seconds < wanted else LEAST_LONG, math.ceil(wanted / seconds))
+                steps = min(train_phase.steps, most, WARM_UP + more)
     return ends

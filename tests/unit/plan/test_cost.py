@@ -10,7 +10,7 @@ from made_up_machine import SETTINGS, Machine, planned
 import partita
 from partita.config import Config
 from partita.core.mesh import Mesh
-from partita.core.records import Traffic, tier_rows
+from partita.core.records import Traffic
 from partita.plan.candidates import candidates
 from partita.plan.cost import Cost
 from partita.plan.dryrun import DryRun
@@ -42,7 +42,7 @@ def of_first_step(store, machine: Machine, change=lambda share, rank: share):
 
 def only(num_bytes: list[int]):
     """Each worker sends so many bytes, in one message of a layer."""
-    return lambda share, rank: replace(share, messages=[Traffic(), Traffic(forward=num_bytes[rank])])
+    return lambda share, rank: replace(share, messages=[Traffic(), Traffic(forward=num_bytes[rank])], far=[None, None])
 
 
 def test_the_workers_of_a_host_share_its_link(store):
@@ -70,16 +70,16 @@ def test_a_sum_over_all_workers_leaves_every_host_once(store):
 
 
 def test_input_rows_go_over_the_links_that_they_are_read_over(store):
-    """Rows of workers of the same host do not leave it; of two message kinds the layers' go to all alike."""
+    """Rows of workers of the same host do not leave it, and of the layers' messages what is known to go elsewhere."""
     machine = Machine(send=0.0, far=1e-6, compute=0.0, edge=0.0)
-    for peers, hosts in ((3000, 1000), (4000, 0), (0, 4000)):
+    for hosts, known in ((1000, 0), (0, 200), (4000, 300)):
 
-        def change(share, rank, peers=peers, hosts=hosts):
+        def change(share, rank, hosts=hosts, known=known):
             sent = [Traffic(features=4000), Traffic(forward=300)]
-            return replace(share, messages=sent, row_bytes=tier_rows(peers=peers, hosts=hosts))
+            return replace(share, messages=sent, far=[Traffic(features=hosts), Traffic(forward=known)])
 
         found = [seconds.exchange for seconds, _ in of_first_step(store, machine, change)]
-        assert found == pytest.approx([(hosts + 200) * 1e-6] * 4)
+        assert found == pytest.approx([(hosts + known) * 1e-6] * 4)
 
 
 @pytest.mark.parametrize("name", ["dnp@workers+data@hosts", "by-owner,data,data@workers", "gdp"])

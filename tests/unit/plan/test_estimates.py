@@ -299,10 +299,13 @@ def test_bytes_by_link(tmp_path, store):
     partita.partition(store, tmp_path / "four", parts="2x2", algorithm="random")
     plan = planned(partita.open(tmp_path / "four"), Machine(), hosts=2).plan({})
     found = {each.name: each for each in plan.candidates}
-    for name, far in (("dnp@workers+data@hosts", 0.0), ("dnp@hosts+data@workers", 1.0), ("dnp", 2 / 3)):
+    for name, least, most in (
+        ("dnp@workers+data@hosts", 0.0, 0.0), ("dnp@hosts+data@workers", 1.0, 1.0), ("dnp", 0.6, 0.73),
+    ):  # fmt: skip
         sent = dict(found[name].epoch_bytes)
         summed = sent.pop("gradients")
-        assert found[name].epoch_links["other_host"] == pytest.approx(far * sum(sent.values()) + summed / 2, abs=2)
+        far = (found[name].epoch_links["other_host"] - summed / 2) / sum(sent.values())
+        assert least - 1e-4 <= far <= most + 1e-4
         assert sum(found[name].epoch_links.values()) == pytest.approx(sum(sent.values()) + summed, abs=2)
     alone = planned(store, Machine()).plan({}).best
     assert alone.epoch_links.get("other_host", 0) == 0

@@ -43,7 +43,8 @@ class Data:
 
     def estimate(self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh) -> LayerEstimate:
         """Everybody does what it asks for; see :class:`partita.core.protocols.Estimator`."""
-        return self.worker.estimate(layer, drawn, asked, [Traffic()] * mesh.size)
+        nothing = [Traffic()] * mesh.size
+        return self.worker.estimate(layer, drawn, asked, nothing, nothing)
 
 
 KIND = PlacementKind(

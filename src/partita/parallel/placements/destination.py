@@ -73,9 +73,11 @@ class Destination(SharedWork):
         """Owners do what anybody of their group asks for; see :class:`partita.core.protocols.Estimator`."""
         ranks = self.groups(mesh)
         home = ranks.at_position(self.axis.owner(drawn.dst))
-        remote = rank_masks.count(asked & ~home, mesh.size)
-        traffic = traffic_by_worker(partial(self.traffic, layer), remote)
-        return self.worker.estimate(layer, drawn, ranks.whole_groups(asked) & home, traffic)
+        traffic, far = (
+            traffic_by_worker(partial(self.traffic, layer), rank_masks.count(asked & ~there, mesh.size))
+            for there in (home, ranks.whole_hosts(home))
+        )
+        return self.worker.estimate(layer, drawn, ranks.whole_groups(asked) & home, traffic, far)
 
     def traffic(self, layer: int, remote_destinations: int) -> Traffic:
         """An id, an output row and its gradient for every request to another worker than the asking one."""

@@ -97,7 +97,7 @@ class Feature(SharedWork):
             self_weight=None if block.self_weight is None else to_all(group, block.self_weight, num_dst, "ids"),
             edge_attr=None if block.edge_attr is None else to_all(group, block.edge_attr, num_edges, "ids"),
         )
-        traffic = self.traffic(layer, block.num_dst, block.num_src, block.num_edges)
+        traffic = self.traffic(layer, self.axis.size - 1, block.num_dst, block.num_src, block.num_edges)
         spread = RowPick.of(place, below.shape[0])
         return FeatureWork(key, block, traffic, merged, place[dst], spread, num_dst, num_src), below
 
@@ -129,19 +129,26 @@ class Feature(SharedWork):
             return found
 
         sources = rank_masks.count(wanted, mesh.size)
+        here = next(group for group in ranks.groups if mesh.rank in group)
+        others_far = sum(rank // mesh.workers != mesh.host for rank in here)  # as many from any worker
+        traffic, far = (
+            traffic_by_worker(partial(self.traffic, layer, others), destinations, sources, edges)
+            for others in (self.axis.size - 1, others_far)
+        )
         return LayerEstimate(
-            traffic=traffic_by_worker(partial(self.traffic, layer), destinations, sources, edges),
+            traffic=traffic,
+            far=far,
             drawing=asked,
             computed=destinations,
             blocks=np.stack([everybodys(destinations), rank_masks.count(below, mesh.size), everybodys(edges)], 1),
             below=below,
             columns=1 / self.axis.size,
+            way="feature",
         )
 
-    def traffic(self, layer: int, destinations: int, sources: int, edges: int) -> Traffic:
-        """The own block to every other worker; from each of them a summand, and its gradient back."""
+    def traffic(self, layer: int, others: int, destinations: int, sources: int, edges: int) -> Traffic:
+        """The own block to so many other workers; from each of them a summand, and its gradient back."""
         module, item = self.worker.columns(layer), self.worker.dtype.itemsize
-        others = self.axis.size - 1
         on_edges, on_own = self.worker.weights(layer)
         ids = ID_BYTES * (destinations + sources + edges) + item * (on_edges * edges + on_own * destinations)
         if "edge_attr" in self.worker.layer(layer).edge_columns:

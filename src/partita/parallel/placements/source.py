@@ -86,13 +86,16 @@ class Source(SharedWork):
         found = SourceStates(self.worker, self.axis).estimate(layer, drawn, asked, mesh)
         if not SourceRows.fits(self.worker.layer(layer)):
             return found
-        traffic = list(found.traffic)
-        others = SourceRows(self.worker, self.axis).estimated_traffic(layer, drawn, asked, mesh)
+        assert found.far is not None
+        traffic, far = list(found.traffic), list(found.far)
+        others, far_others = SourceRows(self.worker, self.axis).estimated_traffic(layer, drawn, asked, mesh)
+        way = found.way
         for group in self.groups(mesh).groups:
             if sum(others[rank].total for rank in group) < sum(traffic[rank].total for rank in group):
+                way = "rows"
                 for rank in group:
-                    traffic[rank] = others[rank]
-        return replace(found, traffic=traffic)
+                    traffic[rank], far[rank] = others[rank], far_others[rank]
+        return replace(found, traffic=traffic, far=far, way=way)
 
 
 KIND = PlacementKind(

@@ -86,11 +86,17 @@ class SourceRows(SharedWork):
 
     def estimated_traffic(
         self, layer: int, drawn: SampledLayer, asked: UInt64[np.ndarray, "D"], mesh: Mesh
-    ) -> list[Traffic]:
-        """Bytes for the requests of each worker; arguments as for :class:`partita.core.protocols.Estimator`."""
-        home = self.groups(mesh).at_position(self.axis.owner(drawn.src))
+    ) -> tuple[list[Traffic], list[Traffic]]:
+        """Bytes for the requests of each worker, and what of these goes from one host to another; arguments as for
+        :class:`partita.core.protocols.Estimator`."""
+        ranks = self.groups(mesh)
+        home = ranks.at_position(self.axis.owner(drawn.src))
         wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
-        return traffic_by_worker(partial(self.traffic, layer), rank_masks.count(wanted & ~home, mesh.size))
+        all_, far = (
+            traffic_by_worker(partial(self.traffic, layer), rank_masks.count(wanted & ~there, mesh.size))
+            for there in (home, ranks.whole_hosts(home))
+        )
+        return all_, far
 
     def traffic(self, layer: int, remote_sources: int) -> Traffic:
         """An id, a projected row and its gradient for every distinct source that another worker owns."""

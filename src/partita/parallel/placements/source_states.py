@@ -18,7 +18,7 @@ from torch import Tensor
 
 from partita import kernels
 from partita.comm.routing import RowPick, first_appearance, order_backward
-from partita.core.estimates import LayerEstimate, SampledLayer, traffic_by_worker
+from partita.core.estimates import LayerEstimate, PerWorker, SampledLayer, traffic_by_worker
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.records import ID_BYTES, Block, Traffic
@@ -147,20 +147,29 @@ class SourceStates(SharedWork):
         home = ranks.at_position(self.axis.owner(drawn.src))  # the destinations are the first of the sources
         own = home[: len(asked)]
         owners = rank_masks.from_sources(drawn.indptr, drawn.indices, home)
-        remote_pairs, virtual = rank_masks.count_pairs(asked, owners, ranks.masks, size)
-        asked_by_edge = np.repeat(asked, drawn.degrees)
-        remote_edges, taken = rank_masks.count_pairs(asked_by_edge, home[drawn.indices], ranks.masks, size)
+        asked_by_edge, home_of_edge = np.repeat(asked, drawn.degrees), home[drawn.indices]
+
+        def count_pairs(groups: UInt64[np.ndarray, "G"]) -> tuple[PerWorker, ...]:
+            pairs, virtual = rank_masks.count_pairs(asked, owners, groups, size)
+            return pairs, *rank_masks.count_pairs(asked_by_edge, home_of_edge, groups, size), virtual
+
+        remote_pairs, remote_edges, taken, virtual = count_pairs(ranks.masks)
+        near_pairs, near_edges, *_ = count_pairs(ranks.near) if mesh.hosts > 1 else (remote_pairs, remote_edges)
         _, own_taken = rank_masks.count_pairs(asked, own, ranks.masks, size)
         wanted = rank_masks.to_sources(drawn.indptr, drawn.indices, asked, len(drawn.src))
         below = ranks.whole_groups(wanted) & home
         remote_destinations = rank_masks.count(asked & ~own, size)
+        far_destinations = rank_masks.count(asked & ~ranks.whole_hosts(own), size)
+        price = partial(self.traffic, layer)
         return LayerEstimate(
-            traffic=traffic_by_worker(partial(self.traffic, layer), remote_destinations, remote_pairs, remote_edges),
+            traffic=traffic_by_worker(price, remote_destinations, remote_pairs, remote_edges),
+            far=traffic_by_worker(price, far_destinations, remote_pairs - near_pairs, remote_edges - near_edges),
             drawing=asked,
             computed=rank_masks.count(asked, size),
             blocks=np.stack([virtual, rank_masks.count(below, size), taken], 1),
             below=below,
             accesses=own_taken + taken if self.worker.parts_by_id(layer) else None,
+            way="states",
         )
 
     def traffic(self, layer: int, remote_destinations: int, remote_pairs: int, remote_edges: int) -> Traffic:
