@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int, Int64, Shaped, UInt64
 from torch import Tensor
 
+from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.routing import to_all
 from partita.core import progress
@@ -179,12 +180,10 @@ class Cached(Forwarding):
         rows = self.below.read(work.below).to(self._rows.device)
         if not len(work.hit):
             return rows
-        cached = self._rows.index_select(0, work.slots.to(rows.device))
-        if not len(work.miss):
-            return cached
         out = rows.new_empty(len(work.reads), self.width)
-        out.index_copy_(0, work.hit.to(rows.device), cached)
-        return out.index_copy_(0, work.miss.to(rows.device), rows)
+        kernels.move_rows(self._rows, work.slots.to(rows.device), out, work.hit.to(rows.device))
+        kernels.move_rows(rows, None, out, work.miss.to(rows.device))
+        return out
 
 
 class PartitionedCache(Forwarding):

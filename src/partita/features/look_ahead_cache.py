@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int, Int64, Shaped
 from torch import Tensor
 
+from partita import kernels
 from partita.core.errors import ConfigError
 from partita.core.estimates import AskedRows, ReadEstimate
 from partita.core.mesh import Mesh
@@ -21,7 +22,7 @@ from partita.features.host import HostRows
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.lru import LeastRecentlyUsed
 from partita.features.of_workers import OfWorkers
-from partita.features.peers import Peers
+from partita.features.peers import Peers, PeersWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class LookAheadCache(Forwarding, OfWorkers):
     exchanges_to_prepare = True
 
     def __init__(self, peers: Peers, host: HostRows, budget: int, window: int) -> None:
-        self.below = peers
+        self.below = self._peers = peers
         self.width, self.dtype, self.collective = peers.width, peers.dtype, peers.collective
         self.look_ahead = window
         self._host, num_rows, row_bytes = host, host.num_nodes, peers.width * peers.dtype.itemsize
@@ -159,14 +160,12 @@ class LookAheadCache(Forwarding, OfWorkers):
         """See :class:`partita.core.protocols.FeatureTier`. Prepared batches are read in the order of preparation."""
         if isinstance(work, Wanted):
             return self.below.read(self.below.ask(work.reads))
-        rows = self.below.read(work.below)
-        out = rows
-        if len(work.hit):
-            out = rows.new_empty(len(work.reads), self.width)
-            out.index_copy_(0, work.miss, rows)
-            out.index_copy_(0, work.hit, self._rows.index_select(0, work.slots))
+        out = torch.empty(len(work.reads), self.width, dtype=self.dtype)
+        assert isinstance(work.below, PeersWork)
+        self._peers.read_into(work.below, out, work.miss)
+        kernels.move_rows(self._rows, work.slots, out, work.hit)
         # A row that was kept until now may give way: it was copied before.
-        self._rows.index_copy_(0, work.into, out.index_select(0, work.keep))
+        kernels.move_rows(out, work.keep, self._rows, work.into)
         self._unread -= 1
         self._asked += len(work.far)
         self._hits += len(work.hit)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int, Int64, Shaped, UInt64
 from torch import Tensor
 
+from partita import kernels
 from partita.comm.axis import Axis
 from partita.comm.routing import Route, first_appearance
 from partita.core.errors import ConfigError
@@ -166,15 +167,24 @@ class Peers(Forwarding):
 
     def read(self, work: PeersWork) -> Shaped[Tensor, "n F"]:
         """See :class:`partita.core.protocols.FeatureTier`."""
-        rows = self.below.read(work.below)
-        received = work.route.answer_inputs(self.axis.loading, rows.index_select(0, work.answers.to(rows.device)))
-        own = rows[: len(work.near)]
+        own, received = self._gathered(work)
         if not len(work.far):
             return own
         out = own.new_empty(len(work.near) + len(work.far), self.width)
-        out[work.near.to(out.device)] = own
-        out[work.far.to(out.device)] = received
+        for rows, at in ((own, work.near), (received, work.far)):
+            kernels.move_rows(rows, None, out, at.to(out.device))
         return out
+
+    def read_into(self, work: PeersWork, out: Shaped[Tensor, "m F"], at: Int64[Tensor, "n"]) -> None:
+        """As :meth:`read`, to some rows of ``out``."""
+        for rows, places in zip(self._gathered(work), (work.near, work.far), strict=True):
+            kernels.move_rows(rows, None, out, at[places])
+
+    def _gathered(self, work: PeersWork) -> tuple[Shaped[Tensor, "a F"], Shaped[Tensor, "b F"]]:
+        """Rows from below, and rows of others."""
+        rows = self.below.read(work.below)
+        received = work.route.answer_inputs(self.axis.loading, rows.index_select(0, work.answers.to(rows.device)))
+        return rows[: len(work.near)], received
 
 
 @dataclass(frozen=True)

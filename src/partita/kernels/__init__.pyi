@@ -26,6 +26,7 @@ from partita.kernels.rows import dropout as dropout
 from partita.kernels.rows import dropout_factor as dropout_factor
 from partita.kernels.rows import edge_dropout as edge_dropout
 from partita.kernels.rows import gather_rows as gather_rows
+from partita.kernels.rows import move_rows as move_rows
 from partita.kernels.rows import norm_relu_dropout as norm_relu_dropout
 from partita.kernels.rows import norm_relu_dropout_backward as norm_relu_dropout_backward
 from partita.kernels.rows import segment_max as segment_max

@@ -51,6 +51,35 @@ def gather_rows(
     return out
 
 
+def move_rows(
+    x: Shaped[Tensor, "N F"], ids: Int[Tensor, "n"] | None, out: Shaped[Tensor, "M F"], at: Int[Tensor, "n"]
+) -> None:
+    """Some rows of ``x`` to other places: ``out[at[i]] = x[ids[i]]``.
+
+    Args:
+        x: of any dtype, on the device of the others.
+        ids: rows to read; ``None``: all, in their order.
+        out: where to write, contiguous, of the dtype of ``x``; not the same memory.
+        at: where each row goes; no place twice.
+
+    Raises:
+        IndexError: an id is no row of ``x``, or a place no row of ``out``.
+        ValueError: ``out`` does not fit.
+    """
+    count = x.shape[0] if ids is None else ids.shape[0]
+    if out.dtype != x.dtype or out.shape[1:] != x.shape[1:] or not out.is_contiguous() or at.shape[0] != count:
+        raise ValueError(f"{count} rows of {x.dtype} do not go to {at.shape[0]} of {tuple(out.shape)} {out.dtype}")
+    if at.is_meta:
+        return
+    if ids is not None:
+        checks.within("ids", ids, x.shape[0])
+        ids = checks.as_ids(ids)
+    checks.within("at", at, out.shape[0])
+    if count == 0 or x.shape[1] == 0:
+        return
+    implementation(at).move_rows(x.contiguous(), ids, out, checks.as_ids(at))
+
+
 def aggregate(
     x: Float[Tensor, "S F"],
     indptr: Int[Tensor, "D_1"],

@@ -134,6 +134,9 @@ class Cost:
         self._row_bytes, self._ahead, self._cache = row_bytes, ahead, cache
         self._encodes = not (rates.composed and engine.composes_encoder)
         self._stages, self._kept = rates.stages, rates.kept
+        if rates.tiered and engine.inputs.prefetchable:
+            seconds, kept = rates.tiered
+            self._stages, self._kept = (seconds, *rates.stages[1:]), (kept, *rates.kept[1:])
         if not self._encodes:
             seconds, kept = rates.composed
             self._stages, self._kept = (seconds, *rates.stages[1:]), (kept, *rates.kept[1:])
@@ -205,7 +208,10 @@ class Cost:
             return float(np.dot(rates.tier_byte, share.row_bytes))
         if not self._engine.inputs.prefetchable:  # the first layer reads them, and its time says so
             return 0.0
-        return rates.reading(share.read) + rates.file_byte * share.files.cost
+        seconds = rates.reading(share.read) + rates.file_byte * share.files.cost
+        if self._engine.inputs.collective:  # each worker sorts what it asks for, and puts together what comes
+            seconds += rates.moved_byte * sum(share.row_bytes) + rates.handled_id * float(share.taken.sum())
+        return seconds
 
     def memory(self, share: WorkerEstimate) -> int:
         """Private memory that a worker takes for a step, above what it takes to be there at all.

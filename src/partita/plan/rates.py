@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, combinations
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from partita import kernels
 from partita.comm.context import Context
 from partita.comm.group import Group
 from partita.comm.routing import RowPick, bucket, first_appearance
@@ -49,7 +50,7 @@ REPEATS, LONG_SECONDS = 2, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
 STEPS = 2
 """Steps whose blocks are computed, of the first one also half of them, and of as many blocks also half of the edges."""
-HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH = 1 << 16, 1 << 14, 128
+HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH, MOVED_ROWS = 1 << 16, 1 << 14, 128, 1 << 16
 FILE_ROWS = 512
 """Rows that are read from each file to see what that takes: a few seconds of the slowest disk."""
 
@@ -110,6 +111,8 @@ class Rates:
         inputs: of an input row of each node type; an untyped graph has one type.
         handled_id: seconds for an id that travels to be sorted by owner, and numbered where it arrives.
         handled_byte: seconds for a byte of a row that travels to be picked before, or added to others after.
+        moved_byte: seconds for a byte of an input row to be copied to where it is wanted, once it has come: where rows
+            of several workers come together, none is read in its place.
         stages: seconds of each layer, forward and backward, layer 1 (input side) first.
         kept: bytes that each layer keeps from forward to backward, with its output.
         together: a step through all layers takes so many times what the layers take by themselves, each over and over,
@@ -119,6 +122,8 @@ class Rates:
         ways: how many times as long each layer takes from parts, by :attr:`~partita.core.estimates.LayerEstimate.way`.
         file_byte: seconds for a byte of input rows that are read from files, where a read of a file counts as
             :data:`~partita.files.row_file.GAP_BYTES`; 0 where rows are in memory.
+        tiered: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given input rows that were read
+            before; empty where it always is, and ``stages`` says it.
         composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
             encoded, and composes the encoder with its own maps; empty where it cannot.
         optimizer: seconds of a step of the optimizer.
@@ -138,6 +143,8 @@ class Rates:
     file_byte: float = 0.0
     tier_byte: tuple[float, ...] = ()
     ways: Ways = field(default_factory=dict)
+    tiered: tuple[PerBlock, ...] = ()
+    moved_byte: float = 0.0
 
     def way(self, name: str, layer: int) -> float:
         """How many times as long the layer of that position takes in a way; 1 where it was not measured."""
@@ -171,7 +178,7 @@ class Rates:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Rates:
         """The inverse of :meth:`to_json`."""
-        per_block = ("stages", "kept", "composed")
+        per_block = ("stages", "kept", "composed", "tiered")
         layers = {name: tuple(PerBlock(**layer) for layer in values.get(name, ())) for name in per_block}
         inputs = tuple(PerRow(**of_type) for of_type in values["inputs"])
         ways = {name: tuple(of_layer) for name, of_layer in values.get("ways", {}).items()}
@@ -213,6 +220,8 @@ def measure_rates(
         composed=composed,
         file_byte=file_byte,
         ways=bench.ways(works[1]),
+        moved_byte=bench.moved_byte(),
+        tiered=bench.tiered([of_step[0] for of_step in works]),
     )
     everybodys = context.group().gather(found.to_json())
     return Rates.mean([Rates.from_json(values) for values in everybodys])
@@ -238,18 +247,20 @@ class _Bench:
         self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone(), store.schema)
         inputs: Inputs | FeatureColumn
+        lacks = store.shard is not None and store.shard.hosts > 1
+        # Otherwise rows are read before layer 1: where seeds have times, once for a node.
+        self._in_place = typed is None and self._times is None and not lacks
+        self._in_place &= config.cache == 0 and config.feature_memory is None
         if typed is None:
             column = open_features(store, config)
             self._columns: list[FeatureColumn | None] = [column]
-            inputs = column
-            if self._times is not None:  # rows are read once for a node, and not by the layer
-                host = HostRows(column)
-                inputs = Tiered(host, column, host.columns, topology.of_nodes.original)
+            host = HostRows(column)
+            self._tiered = Tiered(host, column, host.columns, topology.of_nodes.original)
+            inputs = column if self._in_place else self._tiered
         else:
             inputs = TypedInputs(typed, topology, lambda _, host: (host, None))
             self._columns = [None if host is None else host.home for host in typed.columns]
         self._data = Data(BlockWorker(self._model, topology, inputs, sampler, self._dtype))
-        self._lacks = store.shard is not None and store.shard.hosts > 1
         self._task, seeds = task, training_seeds(task)
         times = None if self._times is None else self._times.each(seeds)
         self._order = seed_order(task, seeds, config, times)
@@ -279,12 +290,15 @@ class _Bench:
         """Seconds and bytes that layer 1 takes with the encoder, which it composes; empty where it does not."""
         return self.layer(1, works, encodes=True) if self._composes else ()
 
-    def layer(self, number: int, works: list[BlockWork], *, encodes: bool = False) -> tuple[PerBlock, PerBlock]:
+    def layer(
+        self, number: int, works: list[BlockWork], *, encodes: bool = False, data: Data | None = None
+    ) -> tuple[PerBlock, PerBlock]:
         """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
+        data = data or self._data
         blocks, seconds, kept = [], [], []
         for which, work in enumerate(works):
-            for block in (work.block, *([self._thinned(number, work.block)] if which < self._steps else [])):
-                forward = self._forward(number, replace(work, block=block), encodes=encodes)
+            for block in (work.block, *([_thinned(data, number, work.block)] if which < self._steps else [])):
+                forward = self._forward(data, number, replace(work, block=block), encodes=encodes)
 
                 def compute(forward: Callable[[], Tensor] = forward) -> None:
                     out = forward()
@@ -298,22 +312,30 @@ class _Bench:
 
     def ways(self, works: Sequence[BlockWork]) -> Ways:
         """What layers take from parts."""
-        worker, column = self._data.worker, self._columns[0]
-        if self._typed is None and self._times is None:  # as a tensor: by id they would be those of this host only
-            assert column is not None
-            host = HostRows(column)
-            inputs = Tiered(host, column, host.columns, worker.topology.of_nodes.original)
-            worker = BlockWorker(worker.model, worker.topology, inputs, worker.sampler, worker.dtype)
+        worker = self._data.worker if self._typed is not None else self._given_rows.worker
         first = 1 if self._typed is None else min(2, self._config.layers)
         with precision(self._config, torch.device("cpu")):
             return measure_ways(worker, works, first, self._median)
+
+    def tiered(self, works: list[BlockWork]) -> tuple[PerBlock, ...]:
+        """Seconds and bytes that layer 1 takes if input rows are read before; empty where they always are."""
+        if not self._in_place:
+            return ()
+        expanded = [self._given_rows.expand(1, work.block.dst, work.key)[0] for work in works]
+        return self.layer(1, expanded, data=self._given_rows)
+
+    @cached_property
+    def _given_rows(self) -> Data:
+        """Computes layer 1 from rows that were read before."""
+        of = self._data.worker
+        return Data(BlockWorker(of.model, of.topology, self._tiered, of.sampler, of.dtype))
 
     def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
         found, composes = [], self._composes
         for of_step in (works[0], *works[:: 1 if self._steps > 1 else 2]):  # the first one warms up
             nodes, given = self._given(of_step[0])
-            rows = self._rows(of_step[0], nodes)
+            rows = self._rows(of_step[0], nodes, in_place=self._in_place)
             begun = self._begin()
             h: Any = rows
             with precision(self._config, torch.device("cpu")):
@@ -321,7 +343,6 @@ class _Bench:
                     h = self._encoder.over(rows) if composes else self._encoder(rows)
                 h = given(h)
                 for layer, work in enumerate(of_step, start=1):
-                    work = self._readable(work) if layer == 1 else work
                     h = self._data.forward(layer, work, h)
             h.sum().backward()
             seconds = time.perf_counter() - begun
@@ -337,19 +358,10 @@ class _Bench:
         sources = block.num_src if ids is None else count_distinct(ids, self._num_nodes)
         return np.array([block.num_dst, sources, block.num_edges], np.float64)
 
-    def _thinned(self, layer: int, block: Block) -> Block:
-        """Every other edge of a block."""
-        kept = torch.arange(block.num_edges) % 2 == 0
-        counts = torch.cat([torch.zeros(1, dtype=torch.int64), kept.long().cumsum(0)])
-        columns = block.of_edges(kept)
-        block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], transposed=None, **columns)
-        return block if block.src is None else self._data.worker.prepared(layer, block)
-
-    def _forward(self, layer: int, work: BlockWork, *, encodes: bool) -> Callable[[], Tensor]:
+    def _forward(self, data: Data, layer: int, work: BlockWork, *, encodes: bool) -> Callable[[], Tensor]:
         width = self._model.widths[layer - 1]
-        h: Any = self._columns[0]
+        h: Any = None
         nodes, given = self._given(work) if layer == 1 else (work.block.src, _as_they_are)
-        work = self._readable(work) if layer == 1 else work
         if encodes:
             assert self._typed is not None
             assert work.block.src is not None
@@ -357,12 +369,12 @@ class _Bench:
         elif layer > 1 or self._typed is not None:  # rows of types are encoded before
             assert nodes is not None
             h = torch.randn(len(nodes), width, dtype=self._dtype, requires_grad=True)
-        elif self._times is not None:
-            h = self._rows(work, nodes)
+        else:
+            h = self._rows(work, nodes, in_place=self._in_place and data is self._data)
 
         def forward() -> Tensor:
             with precision(self._config, torch.device("cpu")):
-                return self._data.forward(layer, work, given(h))
+                return data.forward(layer, work, given(h))
 
         return forward
 
@@ -386,16 +398,7 @@ class _Bench:
 
         return nodes, given
 
-    def _readable(self, work: BlockWork) -> BlockWork:
-        """The same with rows that this host has in place of those of other hosts: it takes as long to read them."""
-        column, block = self._columns[0], work.block
-        if not self._lacks or column is None:
-            return work
-        held = len(column.x)
-        ids = {"indices": block.indices % held} if block.src is None else {"src": block.src % held}
-        return replace(work, block=block.with_(dst=block.dst % held, **ids))
-
-    def _rows(self, work: BlockWork, nodes: Tensor | None) -> FeatureColumn | RowsByType | Tensor:
+    def _rows(self, work: BlockWork, nodes: Tensor | None, *, in_place: bool) -> FeatureColumn | RowsByType | Tensor:
         """What layer 1 takes, of a typed graph before it is encoded; where seeds have times, the rows of nodes."""
         if self._typed is not None:
             assert nodes is not None
@@ -405,6 +408,9 @@ class _Bench:
             inputs = self._data.worker.inputs
             found: Tensor = inputs.forward(inputs.expand(nodes, work.key))
             return found
+        if not in_place:  # any will do: this host may not have all of them
+            assert nodes is not None
+            return torch.randn(len(nodes), self._model.widths[0], dtype=self._dtype)
         assert self._columns[0] is not None
         return self._columns[0]
 
@@ -495,6 +501,13 @@ class _Bench:
 
         return self._median(handle) / (2 * rows.nbytes)
 
+    def moved_byte(self) -> float:
+        """Seconds for a byte of some rows that are anywhere, copied to other places."""
+        rows = torch.empty(MOVED_ROWS, HANDLED_WIDTH).fill_(1.0)
+        out, ids, at = torch.empty_like(rows).fill_(0.0), torch.randperm(MOVED_ROWS), torch.randperm(MOVED_ROWS)
+        with limited(1):
+            return self._median(lambda: kernels.move_rows(rows, ids, out, at)) / rows.nbytes
+
     def optimizer(self) -> tuple[float, int]:
         """Seconds of a step; bytes of parameters, gradients and state."""
         parameters = list(self._model.parameters())
@@ -518,6 +531,15 @@ class _Bench:
     def _begin(self) -> float:
         self._group.gather(0)
         return time.perf_counter()
+
+
+def _thinned(data: Data, layer: int, block: Block) -> Block:
+    """Every other edge of a block."""
+    kept = torch.arange(block.num_edges) % 2 == 0
+    counts = torch.cat([torch.zeros(1, dtype=torch.int64), kept.long().cumsum(0)])
+    columns = block.of_edges(kept)
+    block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], transposed=None, **columns)
+    return block if block.src is None else data.worker.prepared(layer, block)
 
 
 def _as_they_are(rows: Any) -> Any:

@@ -39,3 +39,10 @@ def test_everyone_is_the_whole_group_of_anybody():
         0b111111,
         0b111000,
     ]
+
+
+def test_everyone_of_a_host_and_the_workers_of_a_group_who_are_on_one():
+    everybody, across = RankMasks.of(MESH, range(6)), RankMasks.of(MESH, (1, 4))
+    assert everybody.whole_hosts(np.array([0, 0b10, 0b10001], np.uint64)).tolist() == [0, 0b111, 0b111111]
+    assert everybody.near.tolist() == [0b111, 0b111000]
+    assert sorted(across.near.tolist()) == [1 << rank for rank in range(6)]

@@ -53,6 +53,39 @@ def test_gather(both, block, dtype, out_dtype, scaled, columns):
     assert torch.equal(out, plain)
 
 
+@settings(max_examples=60, deadline=None)
+@given(blocks(), st.sampled_from([*FLOATS, torch.int8, torch.bfloat16]), st.integers(0, 9), st.integers(0, 3))
+def test_rows_move_to_other_places(both, block, dtype, columns, before):
+    """Of any dtype and width, also where rows do not begin at a whole word; other rows stay as they are."""
+    _, ids, rows = block
+    x = torch.randint(-100, 100, (rows + before, columns)).to(dtype)[before:]
+    given_out = torch.randint(-100, 100, (len(ids) + 3 + before, columns)).to(dtype)[before:]
+    at = torch.randperm(len(ids) + 3)[: len(ids)].to(ids.dtype)
+
+    def moved(which):
+        out = given_out.clone()
+        kernels.move_rows(x if which is not None else x[ids.long()], which, out, at)
+        return out
+
+    wanted = given_out.clone()
+    wanted[at.long()] = x[ids.long()]
+    for which in (ids, None):
+        for found in both(lambda which=which: moved(which)):
+            assert torch.equal(found, wanted)
+
+
+def test_rows_do_not_move_out_of_bounds(both):
+    x, out, ids = torch.ones(3, 2), torch.zeros(4, 2), torch.tensor([0, 2])
+    for of, at in ((torch.tensor([0, 3]), ids), (ids, torch.tensor([0, 4])), (ids, torch.tensor([-1, 0]))):
+        with pytest.raises(IndexError):
+            both(lambda of=of, at=at: kernels.move_rows(x, of, out, at))
+    for wrong in (out.double(), torch.zeros(4, 3), out[:, :1]):
+        with pytest.raises(ValueError, match="do not go"):
+            kernels.move_rows(x, ids, wrong, ids)
+    with pytest.raises(ValueError, match="3 rows"):
+        kernels.move_rows(x, None, out, ids)
+
+
 @settings(max_examples=20, deadline=None)
 @given(blocks(), st.integers(0, 9))
 def test_halves_are_gathered_as_they_are(both, block, columns):

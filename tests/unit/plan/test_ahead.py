@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_machine import SETTINGS, Machine, planned
+from made_up_machine import SETTINGS, Machine, best, planned
 from on_workers import train_on_workers
 from typed_graphs import typed_store
 
@@ -18,11 +18,12 @@ from partita.core.errors import ConfigError, StoreError
 from partita.core.mesh import Mesh
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
+from partita.plan import estimates
 from partita.plan.candidates import candidates
 from partita.plan.choose import made_for
 from partita.plan.cost import Estimate
 from partita.plan.dryrun import DryRun
-from partita.plan.estimates import Estimates
+from partita.plan.estimates import Estimates, make_estimates
 from partita.report.terminal import plan_tables
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
@@ -210,6 +211,41 @@ def test_of_how_many_steps_it_is_exact_is_said(folder) -> None:
     dry_run = DryRun(store, config, mesh, candidates(2, mesh)[:2])
     assert len(list(dry_run.steps(seconds=0.0))) == 1
     assert f"from the first 1 of {dry_run.num_steps} steps, exact for 0 of them" in dry_run.notes[0]
+
+
+def test_steps_that_begin_without_kept_rows_do_not_stand_for_an_epoch(folder) -> None:
+    """Later epochs begin with the rows of the one before: seconds are of the last two thirds of the steps."""
+    plan = planned(GraphStore.open(folder / "2"), Machine(file_byte=1e-6), **settings_of({**FILES, "look_ahead": 3}))
+    strategy = next(each for each in plan.found if each.name == "gdp")
+    loads = [seconds.load for seconds, _ in plan.found[strategy].taken]
+    assert len(loads) == plan.steps > 6
+    later = loads[len(loads) // 3 :]
+    assert plan.foreseen(strategy).load == pytest.approx(plan.steps * sum(later) / len(later))
+    assert plan.foreseen(strategy).load != pytest.approx(sum(loads), rel=1e-3)
+
+
+def test_before_a_run_few_strategies_are_followed_to_see_what_they_keep(folder, monkeypatch) -> None:
+    """Those with a name, and those that a step without kept rows and one with all of them speak for; the others have
+    the estimate of the first step."""
+    monkeypatch.setattr(estimates, "MOST_FOLLOWED", 2)
+    store, mesh = GraphStore.open(folder / "2"), Mesh.of(0, 2, 1)
+    machine, config = Machine(far=1e-6), Config.make(settings_of({**AHEAD, "workers": 1}), where="test")
+    quick, whole = (
+        make_estimates(
+            DryRun(store, config, mesh, candidates(2, mesh)), mesh, machine.rates(), machine.links(), seconds=1e3,
+            precise=precise,
+        )
+        for precise in (True, False)
+    )  # fmt: skip
+    steps = {strategy: found.steps for strategy, found in quick.found.items()}
+    assert set(steps.values()) == {1, quick.steps}
+    assert all(steps[each] == quick.steps for each in steps if each.is_named)
+    assert best(quick) == best(whole)
+    for strategy, found in quick.found.items():
+        if found.steps > 1:
+            assert quick.foreseen(strategy).total == pytest.approx(whole.foreseen(strategy).total)
+        else:
+            assert found.taken == whole.found[strategy].taken[:1]
 
 
 def test_a_plan_says_where_rows_are_read(folder) -> None:

@@ -14,6 +14,7 @@ from partita.core.records import Traffic
 from partita.plan.candidates import candidates
 from partita.plan.cost import Cost
 from partita.plan.dryrun import DryRun
+from partita.plan.rates import PerBlock, Rates
 from partita.testing.graphs import small_random_store
 
 PARAMETERS = 12_000
@@ -96,3 +97,44 @@ def test_rows_of_other_hosts_come_over_their_link_however_workers_place(store, n
     assert candidate.epoch_rows["hosts"] > 0
     assert candidate.epoch_links["other_host"] >= candidate.epoch_rows["hosts"]
     assert 0.49 * candidate.epoch_rows["hosts"] / 2 * 1e-6 <= more <= candidate.epoch_rows["hosts"] * 1e-6
+
+
+class OfParts(Machine):
+    """Layers take three times as long by states, layer 1 as long as a whole one."""
+
+    def rates(self, types: int = 1) -> Rates:
+        return replace(super().rates(types), ways={"states": (1.0, 3.0)})
+
+
+def test_layers_that_are_computed_from_parts_take_longer(store):
+    machine = OfParts(send=0.0, far=0.0, edge=0.0)
+
+    def compute(*ways: str) -> list[float]:
+        found = of_first_step(store, machine, lambda share, rank: replace(share, ways=ways))
+        return [seconds.compute for seconds, _ in found]
+
+    whole, first, second = compute("whole", "rows"), compute("states", "whole"), compute("whole", "states")
+    assert first == pytest.approx(whole)
+    shares: list[float] = []
+    of_first_step(store, machine, lambda share, rank: shares.append(share.blocks[1, 0]) or share)
+    assert [longer - as_long for longer, as_long in zip(second, whole, strict=True)] == pytest.approx(
+        [2 * machine.compute * destinations for destinations in shares]
+    )
+
+
+class WhereRowsMove(Machine):
+    """Rows take a second for a byte to be put together; layer 1 takes nothing of rows that were read before."""
+
+    def rates(self, types: int = 1) -> Rates:
+        nothing = PerBlock(0.0, 0.0, 0.0, 0.0)
+        return replace(super().rates(types), moved_byte=1.0, tiered=(nothing, nothing))
+
+
+def test_rows_that_come_from_several_workers_are_put_together(store):
+    """On shards, by what a worker asks for and what it reads for others."""
+    machine = WhereRowsMove(send=0.0, far=0.0, edge=0.0)
+    moved: list[int] = []
+    found = of_first_step(store, machine, lambda share, rank: moved.append(sum(share.row_bytes)) or share)
+    assert [seconds.load for seconds, _ in found] == pytest.approx(moved)
+    plain = of_first_step(store, Machine(send=0.0, far=0.0, edge=0.0))
+    assert all(given.compute < other.compute for (given, _), (other, _) in zip(found, plain, strict=True))

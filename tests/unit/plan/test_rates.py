@@ -31,6 +31,11 @@ def test_no_rate_is_negative():
 def test_rates_in_a_file_and_their_mean():
     inputs, stages = (PerRow(2.0), PerRow(3.0, 4.0, 5.0)), (PerBlock(1.0, 2.0, 3.0, 4.0),)
     one = Rates(1.0, inputs, 0.5, 0.25, stages, (PerBlock(0.0, 4.0, 5.0, 6.0),), 1.5, 3.0, 64.0)
-    three = replace(one, sampled_edge=3.0, stages=(PerBlock(3.0, 2.0, 3.0, 4.0),))
+    one = replace(one, ways={"states": (1.5,), "rows": (1.0,)}, tiered=(one.stages[0],) * 2)
+    three = replace(
+        one, sampled_edge=3.0, stages=(PerBlock(3.0, 2.0, 3.0, 4.0),), ways={"states": (2.5,), "rows": (1.0,)}
+    )
     assert Rates.from_json(one.to_json()) == one
-    assert Rates.mean([one, three]) == replace(one, sampled_edge=2.0, stages=(PerBlock(2.0, 2.0, 3.0, 4.0),))
+    stages, ways = (PerBlock(2.0, 2.0, 3.0, 4.0),), {"states": (2.0,), "rows": (1.0,)}
+    assert Rates.mean([one, three]) == replace(one, sampled_edge=2.0, stages=stages, ways=ways)
+    assert [one.way(name, 0) for name in ("states", "rows", "whole")] == [1.5, 1.0, 1.0]

@@ -12,6 +12,7 @@ from partita.kernels.cpu.rows import (
     aggregate,
     aggregate_weight_grad,
     gather_rows,
+    move_rows,
     segment_max,
     segment_max_backward,
     transpose,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from numba import njit
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from partita.kernels.intrinsics import narrow, prefetch, widen
 U = np.uint64  # numba counts negative indices from the end; a loop over unsigned columns needs no such check
 FEWEST_AHEAD, MOST_AHEAD = 6, 24  # rows ahead whose cache lines are asked for: more of narrow ones
 BYTES_AHEAD = 6 * 1024  # about so many; several times as many would push each other out of the cache
+_WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 LINES_AHEAD = 8  # of each row; the processor itself asks for those that follow
 
 
@@ -30,6 +31,21 @@ def gather_rows(
         run(copy_loop, bounds, bits(x), ids, bits(out))
     else:
         run(gather_loop, bounds, bits(x), ids, or_empty(scale, (0,), out.numpy().dtype), out)
+
+
+def move_rows(
+    x: Shaped[Tensor, "N F"], ids: Int[Tensor, "n"] | None, out: Shaped[Tensor, "M F"], at: Int[Tensor, "n"]
+) -> None:
+    """See :func:`partita.kernels.reference.move_rows`."""
+    # As the largest integers that fit: one compiled version serves several dtypes.
+    places = [x.shape[1] * x.element_size()]
+    for tensor in (x, out):
+        size = tensor.element_size()
+        places += [tensor.data_ptr(), size * tensor.storage_offset(), size * tensor.stride(0)]
+    words = next(each for each in _WORDS if all(place % each.itemsize == 0 for place in places))
+    rows, to = x.view(torch.uint8).view(words), out.view(torch.uint8).view(words)
+    bounds = threads.even_bounds(at.shape[0], at.shape[0] * x.shape[1])
+    run(move_loop, bounds, rows, or_empty(ids, (0,), at.numpy().dtype), to, at)
 
 
 def aggregate(
@@ -133,6 +149,18 @@ def copy_loop(x, ids, out, low, high):
         row = np.int64(ids[i])
         for c in range(columns):
             out[i, c] = x[row, c]
+
+
+@njit(nogil=True, cache=True)
+def move_loop(x, ids, out, at, low, high):
+    """``out[at[i]] = x[ids[i]]``; empty ``ids`` mean the identity."""
+    columns, ahead, picks = x.shape[1], _rows_ahead(x), ids.shape[0] > 0
+    for i in range(low, high):
+        after = min(i + ahead, high - 1)
+        _prefetch_row(x, np.int64(ids[after]) if picks else np.int64(after))
+        row, to = np.int64(ids[i]) if picks else np.int64(i), np.int64(at[i])
+        for c in range(columns):
+            out[to, c] = x[row, c]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

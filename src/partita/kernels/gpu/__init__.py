@@ -28,6 +28,7 @@ from partita.kernels.gpu.sampling import (
 )
 from partita.kernels.reference.edge_positions import gather_positions, locate_edges
 from partita.kernels.reference.pairs import pair_edges
+from partita.kernels.reference.rows import move_rows
 from partita.kernels.reference.sampling import count_distinct
 
 

@@ -119,6 +119,7 @@ from partita.kernels.reference.rows import (
     aggregate,
     aggregate_weight_grad,
     gather_rows,
+    move_rows,
     segment_max,
     segment_max_backward,
     transpose,

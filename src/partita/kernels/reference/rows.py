@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 
@@ -17,6 +17,13 @@ def gather_rows(
     out.copy_(x[ids.long()])
     if scale is not None:
         out.mul_(scale[ids.long()][:, None])
+
+
+def move_rows(
+    x: Shaped[Tensor, "N F"], ids: Int[Tensor, "n"] | None, out: Shaped[Tensor, "M F"], at: Int[Tensor, "n"]
+) -> None:
+    """Fill some rows of ``out``."""
+    out[at.long()] = x if ids is None else x[ids.long()]
 
 
 def aggregate(
