@@ -82,7 +82,7 @@ class LayerEstimate:
         accesses: (W) accesses to rows of the layer below where these are summed by id; ``None``: each row once.
         columns: which part of the input columns these blocks have.
         way: how they are computed: as a ``whole``, or from parts: by the ``states`` of the sources' owners, by the
-            ``rows`` that these project, or by ``feature`` columns.
+            ``rows`` that these project, or by ``slices`` of input columns.
     """
 
     traffic: Sequence[Traffic]

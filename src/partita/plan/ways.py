@@ -36,7 +36,7 @@ def measure_ways(
     topology = worker.topology
     offsets = torch.tensor([0, topology.num_nodes * topology.slots])
     axis = make_axis(ThreadGroups(1).contexts[0], "all", offsets)
-    found: dict[str, list[float]] = {name: [] for name in ("states", "rows", "feature")}
+    found: dict[str, list[float]] = {name: [] for name in ("states", "rows", "slices")}
     for layer, work in enumerate(works, start=1):
         if layer < first:
             continue
@@ -51,7 +51,7 @@ def measure_ways(
 def _way(name: str, worker: BlockWorker, axis: Axis, layer: int) -> tuple[Any, Callable[..., Any]]:
     """What computes a layer in that way, and what gives it its work; ``None`` where no run does that."""
     of = worker.layer(layer)
-    if name == "feature":
+    if name == "slices":
         feature = Feature(worker, axis, slice(0, worker.model.widths[0]))
         return (feature if layer == 1 and of.columns is not None else None), feature.expand
     placement: Any = SourceStates(worker, axis) if name == "states" else SourceRows(worker, axis)

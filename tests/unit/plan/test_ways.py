@@ -55,9 +55,9 @@ def measured(store, model: str, **settings):
     ("model", "settings", "layers"),
     [
         # A second stands for each that was measured, in their order: the whole, states, rows, and columns of layer 1.
-        ("sage", {}, {"states": (2.0, 5 / 4), "rows": (1.0, 1.0), "feature": (3.0, 1.0)}),
-        ("gat", {"heads": 2}, {"states": (2.0, 6 / 5), "rows": (3.0, 7 / 5), "feature": (4.0, 1.0)}),
-        ("gat", {"heads": 2, "attn_dropout": 0.5}, {"states": (1.0, 1.0), "rows": (1.0, 1.0), "feature": (2.0, 1.0)}),
+        ("sage", {}, {"states": (2.0, 5 / 4), "rows": (1.0, 1.0), "slices": (3.0, 1.0)}),
+        ("gat", {"heads": 2}, {"states": (2.0, 6 / 5), "rows": (3.0, 7 / 5), "slices": (4.0, 1.0)}),
+        ("gat", {"heads": 2, "attn_dropout": 0.5}, {"states": (1.0, 1.0), "rows": (1.0, 1.0), "slices": (2.0, 1.0)}),
     ],
 )
 def test_what_no_run_computes_is_not_measured(store, model, settings, layers):
@@ -75,7 +75,7 @@ def test_rates_hold_them_for_every_layer(tmp_path, store, brief):
     settings = {"layers": 2, "fanout": "5,4", "hidden": 8, "batch_size": 16}
     context = ThreadGroups(1).contexts[0]
     found = rates_of(context, store, {**settings, "model": "sage"}, brief)
-    assert found.ways.keys() == {"states", "rows", "feature"}
+    assert found.ways.keys() == {"states", "rows", "slices"}
     assert all(each > 0 for of_way in found.ways.values() for each in of_way)
     typed = typed_store(tmp_path / "typed", parts=1)
     of_types = rates_of(context, typed, {**settings, "model": "rgcn"}, brief)

@@ -143,7 +143,7 @@ class Feature(SharedWork):
             blocks=np.stack([everybodys(destinations), rank_masks.count(below, mesh.size), everybodys(edges)], 1),
             below=below,
             columns=1 / self.axis.size,
-            way="feature",
+            way="slices",
         )
 
     def traffic(self, layer: int, others: int, destinations: int, sources: int, edges: int) -> Traffic:
