@@ -14,8 +14,9 @@ from steps import Step
 from temporal_steps import TemporalStep, TypedTemporalStep
 from typed_graphs import typed_store
 
+import partita
 from partita.core.errors import ConfigError
-from partita.features.tiers import CacheSettings
+from partita.features.tiers import NO_CACHE, CacheSettings
 from partita.parallel.placements.kinds import INPUT_PLACEMENTS, PLACEMENTS
 from partita.parallel.strategies import parse_strategy
 from partita.testing.graphs import small_random_store
@@ -24,6 +25,13 @@ from partita.testing.graphs import small_random_store
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return small_random_store(tmp_path_factory.mktemp("graph") / "store", N, 1800)
+
+
+@pytest.fixture(scope="module")
+def in_four(store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts") / "four"
+    partita.partition(store, folder, parts="2x2", algorithm="random")
+    return partita.open(folder)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +76,16 @@ def test_what_goes_from_one_host_to_another(store, strategy):
     for kind, axis in (("sage", ""), ("gat", ""), ("gcn", "@hosts+data@workers"), ("sage", "@workers+data@hosts")):
         step = Step(store, kind, fanouts=(4, 3), parts=parts(4))
         check_links(step, strategy + axis, 4, 2)
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "by-owner,data,data", "dnp@hosts+data@workers", "gsplit", "snp"])
+@pytest.mark.parametrize(
+    "cache", [NO_CACHE, CacheSettings(900, "in-degree"), CacheSettings(900, "in-degree", "partitioned")]
+)
+def test_what_goes_from_one_host_to_another_on_shards(in_four, strategy, cache):
+    step = Step(in_four, fanouts=(4, 3), split_features=True, cache=cache)
+    check_links(step, strategy, 4, 2)
+    check_links(step, strategy.split("@")[0], 4, 4)
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "nfp", "snp", "dnp", "gsplit", "source,destination,data"])

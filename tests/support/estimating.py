@@ -13,9 +13,9 @@ from partita.comm.fake import FakeContext
 from partita.comm.threads import ThreadGroups
 from partita.core.estimates import SampledLayer
 from partita.core.mesh import Mesh
-from partita.core.records import TIERS, Traffic
+from partita.core.records import ID_BYTES, TIERS, Traffic
 from partita.kernels import Relabeller
-from partita.parallel.caching import assume_caches, fill_caches
+from partita.parallel.caching import assume_caches, assume_workers, fill_caches
 from partita.parallel.forecast import WorkerEstimate, estimate_step, messages
 from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import Strategy, build_engine, parse_strategy
@@ -103,6 +103,7 @@ def estimated(step: Step, strategy: str, workers: int, hosts: int) -> tuple[list
     engines = [engine_of(context, step, strategy) for context in contexts]
     reads = torch.zeros(workers, 0, dtype=torch.int32)  # none of a policy that asks for them
     parsed = strategy_of(step, strategy)
+    assume_workers(engines)
     assume_caches(engines, parsed, contexts, step.cache, step.store, step.batch_seeds(), reads)
     engine = engines[0]
     return estimate_step(engine, drawn, seeds, meshes[0]).shares, isinstance(engine.inputs, TypedInputs)
@@ -112,8 +113,9 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
     """The same as :func:`counted`, from one process."""
     shares, typed = estimated(step, strategy, workers, hosts)
     for share in shares:
-        from_others = sum(share.row_bytes[TIERS.index(tier)] for tier in ("peers", "hosts"))
-        assert share.messages[0].features == from_others
+        others = [TIERS.index(tier) for tier in ("peers", "hosts")]
+        assert share.messages[0].features == sum(share.row_bytes[tier] for tier in others)
+        assert share.messages[0].ids == ID_BYTES * sum(share.counts.rows_from[tier] for tier in others)
     return [
         (share.counts, share.messages, (share.read.tolist(), share.taken.tolist()) if typed else None)
         for share in shares

@@ -58,13 +58,16 @@ class Machine:
         return Links(curves, curves, 2, 2, {}, "2026-01-01T00:00:00+00:00")
 
 
-def planned(store: GraphStore, on: Machine, hosts: int = 1, *, shards: bool = False, **settings) -> Estimates:
+def planned(
+    store: GraphStore, on: Machine, hosts: int = 1, *, shards: bool = False, precise: bool = False, **settings
+) -> Estimates:
     config = Config.make({**SETTINGS, **settings}, where="test")
     mesh = Mesh.of(0, hosts * config.workers, config.workers)
     seconds = 1e3 if mesh.size <= 8 else 0.0  # all steps, or one
     dry_run = DryRun(store, config, mesh, candidates(config.layers, mesh), shards=shards)
     return make_estimates(
-        dry_run, mesh, on.rates(store.node_types.count), on.links(), seconds=seconds, memory=config.memory_per_worker
+        dry_run, mesh, on.rates(store.node_types.count), on.links(), seconds=seconds, memory=config.memory_per_worker,
+        precise=precise,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ class FakeContext:
 
     mesh: Mesh
     meter: Meter = field(default_factory=Meter)
-    _groups: dict[str, Group] = field(default_factory=dict)
+    _groups: dict[str, Group] = field(default_factory=dict, init=False, repr=False)
 
     def group(self, axis: str = "all", purpose: str = "train") -> Group:
         """The group of this worker along an axis."""

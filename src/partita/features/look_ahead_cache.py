@@ -160,10 +160,13 @@ class LookAheadCache(Forwarding, OfWorkers):
         """See :class:`partita.core.protocols.FeatureTier`. Prepared batches are read in the order of preparation."""
         if isinstance(work, Wanted):
             return self.below.read(self.below.ask(work.reads))
-        out = torch.empty(len(work.reads), self.width, dtype=self.dtype)
         assert isinstance(work.below, PeersWork)
-        self._peers.read_into(work.below, out, work.miss)
-        kernels.move_rows(self._rows, work.slots, out, work.hit)
+        if len(work.hit):
+            out = torch.empty(len(work.reads), self.width, dtype=self.dtype)
+            self._peers.read_into(work.below, out, work.miss)
+            kernels.move_rows(self._rows, work.slots, out, work.hit)
+        else:
+            out = self._peers.read(work.below)
         # A row that was kept until now may give way: it was copied before.
         kernels.move_rows(out, work.keep, self._rows, work.into)
         self._unread -= 1

@@ -23,7 +23,7 @@ from partita.plan.candidates import candidates
 from partita.plan.choose import made_for
 from partita.plan.cost import Estimate
 from partita.plan.dryrun import DryRun
-from partita.plan.estimates import Estimates, make_estimates
+from partita.plan.estimates import Estimates
 from partita.report.terminal import plan_tables
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
@@ -228,15 +228,8 @@ def test_before_a_run_few_strategies_are_followed_to_see_what_they_keep(folder, 
     """Those with a name, and those that a step without kept rows and one with all of them speak for; the others have
     the estimate of the first step."""
     monkeypatch.setattr(estimates, "MOST_FOLLOWED", 2)
-    store, mesh = GraphStore.open(folder / "2"), Mesh.of(0, 2, 1)
-    machine, config = Machine(far=1e-6), Config.make(settings_of({**AHEAD, "workers": 1}), where="test")
-    quick, whole = (
-        make_estimates(
-            DryRun(store, config, mesh, candidates(2, mesh)), mesh, machine.rates(), machine.links(), seconds=1e3,
-            precise=precise,
-        )
-        for precise in (True, False)
-    )  # fmt: skip
+    store, given = GraphStore.open(folder / "2"), settings_of({**AHEAD, "workers": 1})
+    quick, whole = (planned(store, Machine(far=1e-6), hosts=2, precise=each, **given) for each in (True, False))
     steps = {strategy: found.steps for strategy, found in quick.found.items()}
     assert set(steps.values()) == {1, quick.steps}
     assert all(steps[each] == quick.steps for each in steps if each.is_named)

@@ -20,7 +20,6 @@ from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import build_engine, parse_strategy
 from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
-from partita.plan.estimates import make_estimates
 from partita.plan.explain import why
 from partita.plan.trials import Trial
 from partita.sample.seeds import SeedOrder
@@ -356,15 +355,8 @@ def test_a_look_says_something_of_all_strategies_but_is_no_trial(store):
 def test_before_a_run_only_what_may_win_is_sampled_for_long(tmp_path, store):
     """Of two hosts, with a hundred strategies; sampling to the end says nearly the same."""
     partita.partition(store, tmp_path / "four", parts="2x2", algorithm="random")
-    store, mesh = partita.open(tmp_path / "four"), Mesh.of(0, 4, 2)
-    config, machine = Config.make(SETTINGS, where="test"), Machine(far=1e-6)
-    whole, quick = (
-        make_estimates(
-            DryRun(store, config, mesh, candidates(2, mesh)), mesh, machine.rates(), machine.links(), seconds=1e3,
-            precise=precise,
-        )
-        for precise in (False, True)
-    )  # fmt: skip
+    store = partita.open(tmp_path / "four")
+    whole, quick = (planned(store, Machine(far=1e-6), hosts=2, precise=precise) for precise in (False, True))
     assert {each.steps for each in whole.found.values()} == {whole.steps}
     assert quick.found.keys() == whole.found.keys()
     least = min(quick.foreseen(each).total for each in quick.found)
