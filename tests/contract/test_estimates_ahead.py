@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from estimating import N, parts
-from estimating import check as check_one_step
+from estimating import N, estimated, parts
 from estimating_ahead import FileStep, check, typed_in_files
 from steps import Step
 from typed_graphs import TypedStep, typed_store
@@ -138,4 +137,4 @@ def test_of_typed_graphs(typed, strategy) -> None:
 def test_what_other_workers_have_must_be_known(store) -> None:
     step = Step(store, parts=parts(2), split_features=True, cache=ahead(10, 2))
     with pytest.raises(ConfigError, match="Plan with the whole store"):
-        check_one_step(step, "gdp", 2, 2)
+        estimated(step, "gdp", 2, 2, known=False)

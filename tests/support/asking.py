@@ -106,6 +106,7 @@ def destination(asked: Asked) -> Answer:
 def feature(asked: Asked) -> Answer:
     below = [asked.around(share) for share in asked.by]
     numbers = {
+        "others": len(asked.by) - 1,
         "destinations": sum(map(len, asked.by)),
         "sources": sum(map(len, below)),
         "edges": sum(len(asked.drawn[v]) for share in asked.by for v in share),

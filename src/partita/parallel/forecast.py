@@ -14,7 +14,7 @@ from partita.core.records import ID_BYTES, TIERS, Counts, RemoteDraws, Traffic, 
 from partita.kernels import rank_masks
 from partita.parallel.engine import Engine, MiniBatch
 
-_HOSTS = TIERS.index("hosts")
+_PEERS, _HOSTS = TIERS.index("peers"), TIERS.index("hosts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,9 @@ def _step_estimate(
         blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
         files = reads.files[worker] if reads.files else FileReads()
         row_bytes = tuple(reads.bytes[worker].tolist())
-        far: list[Traffic | None] = [Traffic(ids=ID_BYTES * hits[_HOSTS], features=row_bytes[_HOSTS])]
+        far: list[Traffic | None] = [None]  # of learnt rows it is not known
+        if sent[0].features == row_bytes[_PEERS] + row_bytes[_HOSTS]:
+            far = [Traffic(ids=ID_BYTES * hits[_HOSTS], features=row_bytes[_HOSTS])]
         far += [None if each.far is None else each.far[worker] for each in layers]
         far += [None] * (len(sent) - len(far))  # of sampling it is not known
         shares.append(
