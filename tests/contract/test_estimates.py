@@ -10,6 +10,7 @@ from itertools import product
 
 import pytest
 from estimating import N, check, check_links, foreseen, parts, sampled
+from learnt_steps import LearntStep
 from steps import Step
 from temporal_steps import TemporalStep, TypedTemporalStep
 from typed_graphs import typed_store
@@ -86,6 +87,13 @@ def test_what_goes_from_one_host_to_another_on_shards(in_four, strategy, cache):
     step = Step(in_four, fanouts=(4, 3), split_features=True, cache=cache)
     check_links(step, strategy, 4, 2)
     check_links(step, strategy.split("@")[0], 4, 4)
+
+
+@pytest.mark.parametrize("strategy", ["gdp", "by-owner,data,data", "dnp@hosts+data@workers", "gsplit", "snp"])
+def test_learnt_rows_that_go_from_one_host_to_another(store, strategy):
+    step = LearntStep(store, fanouts=(4, 3), parts=parts(4))
+    check(step, strategy, 4, 2)
+    check_links(step, strategy, 4, 2)
 
 
 @pytest.mark.parametrize("strategy", ["gdp", "nfp", "snp", "dnp", "gsplit", "source,destination,data"])

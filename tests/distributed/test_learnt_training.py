@@ -14,7 +14,6 @@ from typed_graphs import typed_store
 
 import partita
 from partita.comm.context import Context
-from partita.core.errors import PartitaError
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
 from partita.train.team import PURPOSES
@@ -144,12 +143,6 @@ def test_a_run_that_ends_within_an_epoch_goes_on_to_the_same_bytes(folder, tmp_p
     resume_on_workers(2, {tmp_path / "cut": {}})
     for name in ("model.safetensors", "optimizer.safetensors", "learnt.safetensors"):
         assert (last(tmp_path / "cut") / name).read_bytes() == (last(tmp_path / "whole") / name).read_bytes(), name
-
-
-def test_a_plan_is_refused_in_words(folder) -> None:
-    config = partita.Config.make({**SETTINGS, "workers": 2, "embed": 4, "model": "rgcn"})
-    with pytest.raises(PartitaError, match="does not price learnt rows"):
-        partita.make_plan(folder / "typed2", config)
 
 
 def train_on_shards(context: Context, folder: str, out: str, ways: dict[str, dict[str, Any]]) -> list[float]:

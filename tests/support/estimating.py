@@ -69,9 +69,34 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list:
         )
         seeds = share_of(step.batch_seeds(), context.mesh, "owner", step.part_offsets())
         batch = engine.sample(step.requests(seeds), step.key())
-        return batch.counts, messages(engine, batch), by_type(batch.inputs)
+        return batch.counts, messages(engine, batch), by_type(batch.inputs), learnt_rows(batch.inputs, engine)
 
-    return ThreadGroups(workers, hosts).run(work)
+    found = ThreadGroups(workers, hosts).run(work)
+    wanted = [rows for *_, rows in found]
+    return [(*same, given_of(wanted, rank, step, workers)) for rank, (*same, _) in enumerate(found)]
+
+
+def learnt_rows(work, engine) -> list[tuple[int, int]] | None:
+    """The type and store id of every learnt row that a worker wants; ``None``: none are learnt."""
+    if not isinstance(work, TypedReads) or not any(engine.inputs.columns.learnt):
+        return None
+    columns = engine.inputs.columns
+    return [
+        (kind, node)
+        for kind, rows in enumerate(work.numbers)
+        for node in columns.types.ids(kind, rows.numpy()).tolist()
+        if columns.learnt[kind]
+    ]
+
+
+def given_of(wanted: list, rank: int, step: Step, workers: int) -> tuple[list[int], list[int]] | None:
+    """Learnt rows that a worker gives to all who want them, by type, and the same, each once."""
+    if wanted[0] is None:
+        return None
+    first, last = step.part_offsets().tolist()[rank : rank + 2]
+    own = [(kind, node) for rows in wanted for kind, node in rows if first <= node < last]
+    types = range(step.store.node_types.count)
+    return tuple([sum(kind == each for kind, _ in rows) for each in types] for rows in (own, set(own)))
 
 
 def by_type(work) -> tuple[list[int], list[int]] | None:
@@ -126,7 +151,12 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list:
         assert share.messages[0].features == sum(share.row_bytes[tier] for tier in others)
         assert share.messages[0].ids == ID_BYTES * sum(share.counts.rows_from[tier] for tier in others)
     return [
-        (share.counts, share.messages, (share.read.tolist(), share.taken.tolist()) if typed else None)
+        (
+            share.counts,
+            share.messages,
+            (share.read.tolist(), share.taken.tolist()) if typed else None,
+            (share.given.tolist(), share.moved.tolist()) if typed and any(inputs.columns.learnt) else None,
+        )
         for share in shares
     ]
 

@@ -128,8 +128,10 @@ def _plan(
 
     from partita.comm.launch import launch
     from partita.comm.local import workers_ready
+    from partita.train.planning import check_choice
     from partita.train.purposes import PURPOSES
 
+    check_choice(config)
     if links is not None or hosts > 1 or shards or machine is not None:
         from partita.train.planning import make_plan
 

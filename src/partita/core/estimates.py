@@ -16,7 +16,7 @@ from jaxtyping import Int, Int64, UInt64
 from torch import Tensor
 
 from partita.core.adding import Adding
-from partita.core.records import TIERS, Block, Traffic
+from partita.core.records import ID_BYTES, TIERS, Block, Traffic
 
 PerWorker = Int64[np.ndarray, "W"]
 
@@ -143,6 +143,21 @@ class ReadEstimate:
 
 
 @dataclass(frozen=True)
+class LearntReads:
+    """What becomes of learnt rows in a step.
+
+    Attributes:
+        given: (W, T) rows of each node type that each worker gives, to itself and to others, whose gradients come back.
+        moved: (W, T) the same, each row once.
+        far: of each worker, what of the rows that it reads, and of their gradients, goes from one host to another.
+    """
+
+    given: Int64[np.ndarray, "W T"]
+    moved: Int64[np.ndarray, "W T"]
+    far: list[Traffic]
+
+
+@dataclass(frozen=True)
 class InputEstimate:
     """What the input placement will do for each worker in a step; see :class:`~partita.core.protocols.InputWork`.
 
@@ -153,6 +168,7 @@ class InputEstimate:
         traffic: of each worker.
         files: of each worker, what it reads from files; empty where rows are in memory.
         types: (W, T) rows that each worker reads itself, by node type; ``None``: all are of one.
+        learnt: of rows that are learnt; ``None``: there are none.
     """
 
     hits: Int64[np.ndarray, "W tiers"]
@@ -161,6 +177,15 @@ class InputEstimate:
     traffic: list[Traffic]
     files: tuple[FileReads, ...] = ()
     types: Int64[np.ndarray, "W T"] | None = None
+    learnt: LearntReads | None = None
+
+    @property
+    def far(self) -> list[Traffic]:
+        """Of each worker, what of its traffic goes from one host to another."""
+        tier = TIERS.index("hosts")
+        pairs = zip(self.hits[:, tier].tolist(), self.bytes[:, tier].tolist(), strict=True)
+        stored = [Traffic(ids=ID_BYTES * rows, features=num_bytes) for rows, num_bytes in pairs]
+        return stored if self.learnt is None else [a + b for a, b in zip(stored, self.learnt.far, strict=True)]
 
     @property
     def read(self) -> Int64[np.ndarray, "W T"]:

@@ -299,12 +299,7 @@ class LearntRows:
     def _summed(self, kind: int, parts: list[tuple[Tensor, Tensor]]) -> _Gradient:
         if self.group.size == 1 and len(parts) == 1:
             return _Gradient(kind, *parts[0])
-        at, values = (torch.cat(each) for each in zip(*parts, strict=True))
-        distinct, place = np.unique(at.numpy(), return_inverse=True)
-        picks = torch.from_numpy(place.reshape(-1))
-        by_row = kernels.transpose(torch.arange(len(at) + 1), picks, len(distinct))
-        summed = kernels.aggregate(values.contiguous(), by_row.indptr, by_row.edge, reduce="sum")
-        return _Gradient(kind, torch.from_numpy(distinct), summed)
+        return _Gradient(kind, *add_up(*(torch.cat(each) for each in zip(*parts, strict=True))))
 
     def squared_norm(self) -> float:
         """The sum of the squares of all collected gradients, over all workers."""
@@ -356,6 +351,15 @@ class LearntRows:
         """So many rows of zeros, or none, of all arrays."""
         widths = self.tables[kind].held.widths
         return {name: torch.zeros((rows, width), dtype=self._dtype) for name, width in widths.items()}
+
+
+def add_up(at: Int64[Tensor, "n"], values: Float[Tensor, "n w"]) -> tuple[Int64[Tensor, "m"], Float[Tensor, "m w"]]:
+    """The distinct ones of some rows, ascending, and the sums of what belongs to each, in the order it is given in."""
+    distinct, place = np.unique(at.numpy(), return_inverse=True)
+    picks = torch.from_numpy(place.reshape(-1))
+    by_row = kernels.transpose(torch.arange(len(at) + 1), picks, len(distinct))
+    summed = kernels.aggregate(values.contiguous(), by_row.indptr, by_row.edge, reduce="sum")
+    return torch.from_numpy(distinct), summed
 
 
 def keyed_uniform(key: int, numbers: Integer[np.ndarray, "n"], width: int) -> Float64[np.ndarray, "n w"]:

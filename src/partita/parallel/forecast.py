@@ -10,11 +10,9 @@ from jaxtyping import Float, Int64, UInt64
 
 from partita.core.estimates import AskedRows, FileReads, InputEstimate, LayerEstimate, SampledLayer
 from partita.core.mesh import Mesh
-from partita.core.records import ID_BYTES, TIERS, Counts, RemoteDraws, Traffic, read_here
+from partita.core.records import Counts, RemoteDraws, Traffic, read_here
 from partita.kernels import rank_masks
 from partita.parallel.engine import Engine, MiniBatch
-
-_PEERS, _HOSTS = TIERS.index("peers"), TIERS.index("hosts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,8 @@ class WorkerEstimate:
         row_bytes: of the rows that each of :data:`~partita.core.records.TIERS` gives, see
             :attr:`~partita.core.records.Counts.rows_from`.
         files: what of the rows of its host it reads from files.
+        given: learnt rows of each node type that it gives, to itself and to others, whose gradients come back.
+        moved: the same, each row once.
     """
 
     counts: Counts
@@ -44,6 +44,8 @@ class WorkerEstimate:
     taken: Int64[np.ndarray, "T"]
     row_bytes: tuple[int, ...]
     files: FileReads
+    given: Int64[np.ndarray, "T"]
+    moved: Int64[np.ndarray, "T"]
 
     @property
     def traffic(self) -> Traffic:
@@ -139,7 +141,8 @@ def _step_estimate(
     taken = _by_type(engine, rows, mesh)
     edges = sum(rank_masks.count(each.drawing, mesh.size, of.degrees) for each, of in zip(layers, drawn, strict=True))
     remote = [_remote(engine, n, drawn[n - 1], each, mesh) for n, each in enumerate(layers, start=1)]
-    shares, ways = [], tuple(each.way for each in layers)
+    shares, ways, input_far = list[WorkerEstimate](), tuple(each.way for each in layers), reads.far
+    given, moved = (np.zeros_like(taken),) * 2 if reads.learnt is None else (reads.learnt.given, reads.learnt.moved)
     for worker in range(mesh.size):
         hits = tuple(reads.hits[worker].tolist())
         accesses = layers[0].accesses
@@ -156,14 +159,14 @@ def _step_estimate(
         blocks = np.stack([each.columns * each.blocks[worker] for each in layers])
         files = reads.files[worker] if reads.files else FileReads()
         row_bytes = tuple(reads.bytes[worker].tolist())
-        far: list[Traffic | None] = [None]  # of learnt rows it is not known
-        if sent[0].features == row_bytes[_PEERS] + row_bytes[_HOSTS]:
-            far = [Traffic(ids=ID_BYTES * hits[_HOSTS], features=row_bytes[_HOSTS])]
+        far: list[Traffic | None] = [input_far[worker]]
         far += [None if each.far is None else each.far[worker] for each in layers]
         far += [None] * (len(sent) - len(far))  # of sampling it is not known
-        shares.append(
-            WorkerEstimate(counts, sent, far, blocks, ways, reads.read[worker], taken[worker], row_bytes, files)
-        )
+        share = WorkerEstimate(
+            counts, sent, far, blocks, ways, reads.read[worker], taken[worker], row_bytes, files, given[worker],
+            moved[worker],
+        )  # fmt: skip
+        shares.append(share)
     return StepEstimate(shares, reads.reads)
 
 

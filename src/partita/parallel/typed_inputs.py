@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, UInt64
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.core.adding import Adding
-from partita.core.estimates import AskedRows, FileReads, InputEstimate
+from partita.core.estimates import AskedRows, FileReads, InputEstimate, LearntReads
 from partita.core.keys import StepKey
 from partita.core.mesh import Mesh
 from partita.core.protocols import CacheTier, FeatureTier, Topology
+from partita.core.rank_masks import RankMasks
 from partita.core.records import ID_BYTES, TIERS, DiskReads, RowsByType, Traffic
 from partita.features.host import HostRows
 from partita.features.learnt import LearntRows, Pull, RowOwners
@@ -219,23 +220,22 @@ class TypedInputs:
         return tuple(part for part in self._parts if part is not None)
 
     def estimate(self, batches: Sequence[AskedRows], mesh: Mesh) -> list[InputEstimate]:
-        """As the tiers of all types say; and the bytes of learnt rows."""
+        """As the tiers of all types say; and what becomes of learnt rows."""
         places = [self.columns.split(batch.ids)[:2] for batch in batches]
         hits = np.zeros((len(batches), mesh.size, len(TIERS)), np.int64)
         bytes_, types = np.zeros_like(hits), np.zeros((len(batches), mesh.size, len(self._parts)), np.int64)
         reads = [np.zeros_like(batch.by) for batch in batches]
         traffic = [[Traffic()] * mesh.size for _ in batches]
         files = [[FileReads()] * mesh.size for _ in batches]
+        learnt = [self._no_learnt(mesh) for _ in batches]
         for kind, part in enumerate(self._parts):
             of_type = [
                 AskedRows(rows[kind], batch.by[at[kind].numpy()])
                 for batch, (at, rows) in zip(batches, places, strict=True)
             ]
-            if self._owners is not None and self.columns.learnt[kind]:
-                traffic = [
-                    self._with_learnt(kind, each.ids, each.by, before)
-                    for each, before in zip(of_type, traffic, strict=True)
-                ]
+            for number, (asked, noted) in enumerate(zip(of_type, learnt, strict=True)):
+                if noted is not None and self.columns.learnt[kind]:
+                    traffic[number] = _added(traffic[number], self._learnt_reads(kind, asked, noted, mesh))
             if part is None:
                 continue
             for number, found in enumerate(part.estimate(of_type, mesh)):
@@ -246,18 +246,30 @@ class TypedInputs:
                 traffic[number] = _added(traffic[number], found.traffic)
                 files[number] = _added(files[number], found.files)
         return [
-            InputEstimate(hits[at], bytes_[at], reads[at], traffic[at], tuple(files[at]), types[at])
+            InputEstimate(hits[at], bytes_[at], reads[at], traffic[at], tuple(files[at]), types[at], learnt[at])
             for at in range(len(batches))
         ]
 
-    def _with_learnt(
-        self, kind: int, rows: Tensor, asked: UInt64[np.ndarray, "S"], traffic: list[Traffic]
-    ) -> list[Traffic]:
-        """Bytes of each worker, with those of the learnt rows of a type."""
-        assert self._owners is not None
-        own = np.uint64(1) << self._owners.of_rows(kind, rows).numpy().astype(np.uint64)
-        remote = rank_masks.count(asked & ~own, len(traffic)).tolist()
-        return [before + self._bytes_of_learnt(kind, count) for before, count in zip(traffic, remote, strict=True)]
+    def _no_learnt(self, mesh: Mesh) -> LearntReads | None:
+        """None of the learnt rows, to be added to; ``None`` where there are none."""
+        if not any(self.columns.learnt):
+            return None
+        given, moved = (np.zeros((mesh.size, len(self._parts)), np.int64) for _ in range(2))
+        return LearntReads(given, moved, [Traffic()] * mesh.size)
+
+    def _learnt_reads(self, kind: int, asked: AskedRows, found: LearntReads, mesh: Mesh) -> list[Traffic]:
+        """Note the learnt rows of a type that workers ask for; bytes of each worker for them."""
+        owner = np.zeros(len(asked.ids), np.int64)
+        if self._owners is not None:
+            owner = self._owners.of_rows(kind, asked.ids).numpy()
+        own = np.uint64(1) << owner.astype(np.uint64)
+        on_host = RankMasks.of(mesh, mesh.members("workers")[0]).whole_hosts(own)
+        for rank in range(mesh.size):
+            found.given[rank, kind] = rank_masks.count(asked.by[owner == rank], mesh.size).sum()
+        found.moved[:, kind] = np.bincount(owner[asked.by != 0], minlength=mesh.size)
+        remote, far = (rank_masks.count(asked.by & ~near, mesh.size).tolist() for near in (own, on_host))
+        found.far[:] = _added(found.far, [self._bytes_of_learnt(kind, count) for count in far])
+        return [self._bytes_of_learnt(kind, count) for count in remote]
 
 
 def _added(before: list[_Record], more: Sequence[_Record]) -> list[_Record]:

@@ -48,6 +48,8 @@ _MADE_FOR = (
     "model", "layers", "hidden", "heads", "sampler", "fanout", "layer_budget", "batch_dependency", "layer_dependency",
     "batch_size", "precision", "seed_split", "topology", "cache", "cache_policy", "cache_layout", "feature_memory",
     "topology_memory", "look_ahead", "allow", "temporal_strategy", "time_window", "time_cutoff", "time_encoding",
+    "embed", "embed_optimizer", "embed_memory", "task", "target_relations", "negatives", "negative_sampler", "corrupt",
+    "exclude_targets", "message_share",
 )  # fmt: skip
 
 

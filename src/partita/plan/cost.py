@@ -111,7 +111,7 @@ class Cost:
         parameter_bytes: of the model.
         row_bytes: of an input row of each node type; an untyped graph has one.
         ahead: how many batches may wait behind each stage before the trainer.
-        cache: bytes that every worker keeps input rows in, of other hosts or of files.
+        held: bytes that every worker keeps input rows in, of other hosts or of files, and learnt rows.
 
     Attributes:
         gradients: seconds in which the workers sum gradients, and what they have done, in a step.
@@ -128,10 +128,10 @@ class Cost:
         parameter_bytes: int,
         row_bytes: Sequence[int],
         ahead: int,
-        cache: int,
+        held: int,
     ) -> None:
         self._engine, self._rates, self._links = engine, rates, links
-        self._row_bytes, self._ahead, self._cache = row_bytes, ahead, cache
+        self._row_bytes, self._ahead, self._held = row_bytes, ahead, held
         self._encodes = not (rates.composed and engine.composes_encoder)
         self._stages, self._kept = rates.stages, rates.kept
         if rates.tiered and engine.inputs.prefetchable:
@@ -198,6 +198,7 @@ class Cost:
             load=self._load(share),
             compute=rates.together * (computing + encoding)
             + rates.handled_byte * (sent.features + sent.forward + sent.backward)
+            + rates.learning(share.given, share.moved)
             + rates.optimizer,
             gradients=self.gradients,
         )
@@ -217,7 +218,8 @@ class Cost:
         """Private memory that a worker takes for a step, above what it takes to be there at all.
 
         What forward keeps for backward, and once more the most that a layer keeps, for gradients on their way through
-        it; a batch in the making at every stage and those that wait; the model and its optimizer; caches.
+        it; a batch in the making at every stage and those that wait; the model and its optimizer; caches, and tables of
+        learnt rows.
         """
         encoded = _of_rows([each.kept for each in self._rates.inputs], share.taken) if self._encodes else 0.0
         kept = [layer.of(block) for layer, block in zip(self._kept, share.blocks, strict=True)]
@@ -225,7 +227,7 @@ class Cost:
         if self._engine.inputs.prefetchable:
             batch += _of_rows(self._row_bytes, share.read)
         batches = 1 + (1 + self._engine.inputs.prefetchable) * self._ahead
-        return int(encoded + sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._cache)
+        return int(encoded + sum(kept) + max(kept) + batches * batch + self._rates.model_bytes + self._held)
 
 
 def _of_rows(price: Sequence[float], rows: Int64[np.ndarray, "T"]) -> float:

@@ -35,6 +35,7 @@ from partita.parallel.strategies import Strategy, build_engine
 from partita.sample.blocks import sample_block
 from partita.sample.topology import ArrayTopology, as_tensor
 from partita.setup.inputs import DTYPES, dealt_rows, open_rows, require_features
+from partita.setup.learnt import table_bytes
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
 from partita.setup.temporal import check_temporal, training_times, with_times
@@ -47,7 +48,7 @@ from partita.setup.tiers import (
     row_bytes,
 )
 from partita.setup.topology import check_topology_memory, mapped_topology
-from partita.tasks.task import EdgeTask, SampledTask, make_task, seed_order, training_seeds
+from partita.tasks.task import EdgeTask, SampledTask, key_of, make_task, seed_order, training_seeds
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
@@ -85,6 +86,7 @@ class DryRun:
         notes: what is to be said of the estimates, once there are some.
         row_bytes: of an input row of each node type, as it is computed with; an untyped graph has one.
         looks_ahead: which rows are kept follows from the batches known ahead.
+        learnt_bytes: of learnt rows, with what their optimizer remembers, on the worker with most of them.
 
     Raises:
         ConfigError: the settings are of a run that cannot be planned, for too many workers, or no strategy can be used.
@@ -106,8 +108,9 @@ class DryRun:
         self._store, self.config, self._mesh = store, config, mesh
         self._deals = mesh.hosts > 1 and (shards or store.shard is not None or keeps_rows_of_hosts(config))
         self._hot = hot or [None] * mesh.hosts
-        widths = store.type_widths if store.schema is not None else (store.num_features,)
+        widths = store.type_widths if store.schema is not None else (store.num_features if store.has("x") else 0,)
         self.row_bytes = [width * DTYPES[config.precision].itemsize for width in widths]
+        self.learnt_bytes = _learnt_bytes(store, config, mesh)
         self._task = task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
@@ -305,7 +308,8 @@ class DryRun:
         """What all workers together draw, layer 1 first; of the first steps it is kept."""
         if step in self._kept:
             return self._kept[step]
-        key, batch, local = StepKey(self.config.seed, 0, step), self._order.batch(0, step), self._local
+        key = key_of(self._task, self._order, StepKey(self.config.seed, 0, step))
+        batch, local = self._order.batch(0, step), self._local
         requests = self._task.requests(batch)
         if self._times is not None:
             times = self._times.of(batch)
@@ -356,6 +360,17 @@ def _notes_ahead(config: Config, sampled: int, steps: int, window: int) -> list[
             f"fewer batches are known than the {window:,} that a run looks ahead"
         ]
     return notes
+
+
+def _learnt_bytes(store: GraphStore, config: Config, mesh: Mesh) -> int:
+    found = table_bytes(config, store, mesh.size)
+    if found is None:
+        raise ConfigError(
+            "the planner does not price learnt rows in files",
+            where="embed_memory",
+            fix="Leave it out, or name a strategy: --strategy gdp, snp, dnp or gsplit",
+        )
+    return found
 
 
 def _check(store: GraphStore, config: Config, mesh: Mesh) -> None:

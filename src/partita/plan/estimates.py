@@ -287,7 +287,8 @@ def make_estimates(
     costs = {
         strategy: Cost(
             engine, strategy.axis, mesh, rates, links, parameter_bytes=parameter_bytes, row_bytes=dry_run.row_bytes,
-            ahead=dry_run.config.prefetch, cache=dry_run.config.cache + (dry_run.config.feature_memory or 0),
+            ahead=dry_run.config.prefetch,
+            held=dry_run.config.cache + (dry_run.config.feature_memory or 0) + dry_run.learnt_bytes,
         )
         for strategy, engine in dry_run.engines.items()
     }  # fmt: skip

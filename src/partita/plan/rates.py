@@ -25,6 +25,8 @@ from partita.core.keys import StepKey
 from partita.core.protocols import Inputs
 from partita.core.records import Block, RowsByType
 from partita.features.host import HostRows
+from partita.features.learnt import add_up
+from partita.features.learnt_tables import MemoryTable
 from partita.features.rows import FeatureColumn
 from partita.graph.store import GraphStore
 from partita.kernels import count_distinct, limited
@@ -37,20 +39,23 @@ from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
 from partita.plan.ways import Ways, measure_ways
 from partita.setup.ages import attach_times
-from partita.setup.inputs import DTYPES, open_columns, open_features, open_rows
+from partita.setup.inputs import DTYPES, is_encoded, open_columns, open_features, open_rows
+from partita.setup.learnt import ROW_OPTIMIZERS
 from partita.setup.model import named_model
 from partita.setup.optim import make_optimizer
 from partita.setup.runtime import precision
 from partita.setup.sampler import make_sampler
 from partita.setup.temporal import training_times, with_times
 from partita.setup.topology import open_topology
-from partita.tasks.task import make_task, seed_order, training_seeds
+from partita.tasks.task import key_of, make_task, seed_order, training_seeds
 
 REPEATS, LONG_SECONDS = 2, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
 STEPS = 2
 """Steps whose blocks are computed, of the first one also half of them, and of as many blocks also half of the edges."""
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH, MOVED_ROWS = 1 << 16, 1 << 14, 128, 1 << 16
+LEARNT_ROWS = 1 << 18
+"""Of a table that learnt rows are looked up in, at most: far more than a processor's cache holds."""
 FILE_ROWS = 512
 """Rows that are read from each file to see what that takes: a few seconds of the slowest disk."""
 
@@ -95,11 +100,16 @@ class PerRow:
         read: seconds for it to be read into a tensor.
         encode: seconds for the encoder of a typed graph to bring it to the width of layer 1, forward and backward.
         kept: bytes that are kept for that, with the result.
+        give: seconds for its learnt row to be looked up by the owner, for itself or for another worker, and for the
+            gradient to be added to others.
+        move: seconds for its learnt row to be moved by the optimizer.
     """
 
     read: float
     encode: float = 0.0
     kept: float = 0.0
+    give: float = 0.0
+    move: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -158,6 +168,11 @@ class Rates:
         """Seconds to encode so many rows of each node type."""
         return float(np.dot([each.encode for each in self.inputs], rows))
 
+    def learning(self, given: Int64[np.ndarray, "T"], moved: Int64[np.ndarray, "T"]) -> float:
+        """Seconds of an owner who gives and moves so many learnt rows of each node type."""
+        give, move = ([getattr(each, name) for each in self.inputs] for name in ("give", "move"))
+        return float(np.dot(give, given) + np.dot(move, moved))
+
     def to_json(self) -> dict[str, Any]:
         """As a file holds it."""
         return asdict(self)
@@ -209,7 +224,7 @@ def measure_rates(
     seconds, model_bytes = bench.optimizer()
     found = Rates(
         sampled_edge=sampled_edge,
-        inputs=tuple(PerRow(seconds, *more) for seconds, more in zip(read, encoded, strict=True)),
+        inputs=tuple(PerRow(*each) for each in zip(read, *zip(*encoded), *zip(*bench.learnt_rows()), strict=True)),
         handled_id=handled_id,
         handled_byte=bench.handled_byte(),
         stages=stages,
@@ -237,13 +252,15 @@ class _Bench:
         self._config, self._mesh, self._group = config, context.mesh, context.group()
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
-        typed = None if store.schema is None else open_columns(store, store.schema, config)
+        typed = open_columns(store, store.schema, config) if is_encoded(store, config) else None
         self._typed, self._times = typed, training_times(config, store)
         topology = with_times(open_topology(store, config), config, store)
         task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         attach_times(model, store)
         self._model = model.to(self._dtype).train()
+        if typed is not None and any(typed.learnt):
+            self._encoder.source = _AnyRows(typed.learnt, self._dtype)
         self._optimizer = make_optimizer(list(self._model.parameters()), config)
         sampler = make_sampler(config, Group.alone(), store.schema)
         inputs: Inputs | FeatureColumn
@@ -269,7 +286,8 @@ class _Bench:
         """Blocks of this worker's share of some steps, and of half of it, layer 1 first; seconds for a drawn edge."""
         works, per_edge = [], []
         for step in range(min(self._steps, self._order.num_steps)):
-            key, batch = StepKey(self._config.seed, 0, step), self._order.batch(0, step)
+            key = key_of(self._task, self._order, StepKey(self._config.seed, 0, step))
+            batch = self._order.batch(0, step)
             for half in (1, 2) if step == 0 else (1,):
                 share, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
                 requests = self._task.requests(share)
@@ -455,7 +473,33 @@ class _Bench:
                 out = forward()
                 out.backward(torch.ones_like(out))
 
-            found.append((self._median(compute) / HANDLED_ROWS, _kept_bytes(forward) / HANDLED_ROWS))
+            kept = _kept_bytes(forward) / HANDLED_ROWS + 2 * self._learnt_width(kind) * self._dtype.itemsize
+            found.append((self._median(compute) / HANDLED_ROWS, kept))
+        return found
+
+    def _learnt_width(self, kind: int) -> int:
+        return self._typed.learnt[kind] if self._typed is not None and self._typed.learnt else 0
+
+    def learnt_rows(self) -> list[tuple[float, float]]:
+        """Seconds for a learnt row of each node type to be given, and to be moved, by its owner."""
+        found, optimizer = list[tuple[float, float]](), ROW_OPTIMIZERS.find(self._config.embed_optimizer)
+        for kind in range(1 if self._typed is None else self._typed.types.count):
+            width = self._learnt_width(kind)
+            if not width or self._typed is None:
+                found.append((0.0, 0.0))
+                continue
+            size = min(LEARNT_ROWS, max(1, self._typed.types.size(kind) // self._mesh.size))
+            table = MemoryTable(size, {"rows": width, **optimizer.slots(width)}, self._dtype)
+            at = torch.randperm(size)[:HANDLED_ROWS]
+            gradient = torch.full((len(at), width), 1e-3, dtype=self._dtype)
+
+            def give(table: MemoryTable = table, at: Tensor = at) -> None:
+                add_up(at, table.read(at))
+
+            def move(table: MemoryTable = table, at: Tensor = at, gradient: Tensor = gradient) -> None:
+                table.move(optimizer, at, gradient, self._config.lr, 1)
+
+            found.append((self._median(give) / len(at), self._median(move) / len(at)))
         return found
 
     def file_byte(self, store: GraphStore) -> float:
@@ -531,6 +575,26 @@ class _Bench:
     def _begin(self) -> float:
         self._group.gather(0)
         return time.perf_counter()
+
+
+class _AnyRows:
+    """Gives any rows in place of those that are learnt: looking these up is measured apart.
+
+    Args:
+        widths: columns of each node type, 0 of types without.
+        dtype: of the rows.
+    """
+
+    def __init__(self, widths: Sequence[int], dtype: torch.dtype) -> None:
+        self._rows = [torch.randn(0, width, dtype=dtype) for width in widths]
+
+    def read(self, kind: int, numbers: Int64[Tensor, "n"], pull: Any = None) -> Float[Tensor, "n w"]:
+        """See :class:`partita.nn.encoder.LearntSource`."""
+        rows = self._rows[kind]
+        if len(rows) < len(numbers):
+            self._rows[kind] = rows = torch.randn(len(numbers), rows.shape[1], dtype=rows.dtype)
+        found = rows[: len(numbers)].detach()
+        return found.requires_grad_() if torch.is_grad_enabled() else found
 
 
 def _thinned(data: Data, layer: int, block: Block) -> Block:

@@ -121,6 +121,12 @@ def _check_described(store: GraphStore, config: Config, mesh: Mesh, machine: Mac
             where="feature_memory, topology_memory",
             fix="Leave them out, or measure on the machine itself",
         )
+    if config.embed is not None:
+        raise ConfigError(
+            "descriptions of machines say nothing of learnt rows, so these have no price",
+            where="embed",
+            fix="Leave it out, or measure on the machine itself",
+        )
     store.require_untyped("a plan for a machine that is described")
     dealt = mesh.hosts > 1 and (shards or keeps_rows_of_hosts(config))
     rows = sum((store.path / f"{name}.npy").stat().st_size for name in store.features)

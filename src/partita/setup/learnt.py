@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,11 +20,10 @@ from partita.core.registry import Registry
 from partita.features.learnt import LazyAdam, LearntRows, RowAdagrad, RowOwners, RowSGD
 from partita.features.learnt_tables import STEPS_HELD, LearntTable, MemoryTable, RowOptimizer
 from partita.graph.store import GraphStore
-from partita.nn.encoder import Encoder
 from partita.nn.initialize import name_key
 from partita.nn.model import Model
 from partita.sample.topology import as_tensor
-from partita.setup.inputs import DTYPES
+from partita.setup.inputs import DTYPES, learnt_widths, node_type_names
 from partita.setup.sampler import WHOLE
 from partita.setup.tiers import looks_ahead
 
@@ -42,11 +41,17 @@ _FIX = "Free space there, set TMPDIR to another disk, or raise --embed-memory"
 
 
 def make_learnt(
-    config: Config, store: GraphStore, model: Model, context: Workers, device: torch.device
-) -> LearntRows | None:
+    config: Config, store: GraphStore, model: Model, context: Workers, device: torch.device,
+    learnt: LearntRows | None = None,
+) -> LearntRows | None:  # fmt: skip
     """The tables of this worker as they are before training, and the model's source of them; ``None`` without any.
 
     A single worker has them on its device, where they leave most of the device's memory to what is computed.
+
+    Args:
+        config, store, model, context: of the run.
+        device: of this worker.
+        learnt: tables that there are already, as they are now; ``None``: they are made.
 
     Raises:
         ResourceError: there is no space on the disk for what is not to be in memory.
@@ -54,11 +59,14 @@ def make_learnt(
     encoder = model.encoder
     if encoder is None or not any(encoder.learnt):
         return None
+    if learnt is not None:
+        encoder.source = learnt
+        return learnt
     types, owners = store.node_types, _owners(store, context.mesh.size)
     learnt = LearntRows(
         encoder.node_types, encoder.learnt, owners, context.group("all"), DTYPES[config.precision],
         ROW_OPTIMIZERS.find(config.embed_optimizer),
-        _Tables.of(config, encoder, owners, device if context.mesh.size == 1 else None),
+        _Tables.of(config, encoder.node_types, encoder.learnt, owners, device if context.mesh.size == 1 else None),
         context.group("all", "sample"),
     )  # fmt: skip
     learnt.initialize(
@@ -80,12 +88,23 @@ def check_look_ahead_of_learnt(config: Config, store: GraphStore, model: Model, 
         return
     encoder, tables = model.encoder, None
     if encoder is not None and any(encoder.learnt):
-        tables = _Tables.of(config, encoder, _owners(store, workers))
+        tables = _Tables.of(config, encoder.node_types, encoder.learnt, _owners(store, workers))
     if tables is None or not tables.any_in_files:
         what = "there are no learnt rows" if tables is None else "all learnt rows fit into embed_memory"
         raise ConfigError(
             f"{what}, so nothing is looked ahead for", where="look_ahead", fix="Leave it out, or lower embed_memory"
         )
+
+
+def table_bytes(config: Config, store: GraphStore, workers: int) -> int | None:
+    """Bytes of memory that learnt rows take on the worker with most of them, with what their optimizer remembers.
+
+    Returns:
+        0 where none are learnt; ``None`` where some are in files.
+    """
+    widths = learnt_widths(store, config)
+    tables = _Tables.of(config, node_type_names(store), widths, _owners(store, workers))
+    return None if tables.any_in_files else tables.num_bytes
 
 
 def check_learnt(config: Config, model: Model) -> None:
@@ -188,10 +207,14 @@ class _Tables:
         budget: bytes; ``None``: all are in memory.
         sizes: bytes of each table.
         device: that has all tables; ``None``: they are with the host.
+
+    Attributes:
+        num_bytes: of all tables, in memory and in files.
     """
 
     def __init__(self, budget: int | None, sizes: Mapping[str, int], device: torch.device | None = None) -> None:
         self._budget_of, self._device = dict[str, int | None](), device
+        self.num_bytes = sum(sizes.values())
         left = budget
         for number, what in enumerate(sorted(sizes, key=lambda what: sizes[what])):
             if left is None:
@@ -202,13 +225,16 @@ class _Tables:
             left -= min(sizes[what], share)
 
     @classmethod
-    def of(cls, config: Config, encoder: Encoder, owners: RowOwners, device: torch.device | None = None) -> _Tables:
+    def of(
+        cls, config: Config, names: Sequence[str], widths: Sequence[int], owners: RowOwners,
+        device: torch.device | None = None,
+    ) -> _Tables:  # fmt: skip
         """Of each type's table, that of the worker with most rows of it, with what the optimizer remembers.
 
         A device gets them where they leave most of its memory to what is computed.
         """
         optimizer, item, sizes = ROW_OPTIMIZERS.find(config.embed_optimizer), DTYPES[config.precision].itemsize, {}
-        for name, width, bounds in zip(encoder.node_types, encoder.learnt, owners.bounds, strict=True):
+        for name, width, bounds in zip(names, widths, owners.bounds, strict=True):
             if width:
                 columns = width + sum(optimizer.slots(width).values())
                 sizes[f"learnt rows of '{name}'"] = int(bounds.diff().max()) * columns * item

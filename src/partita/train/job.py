@@ -67,13 +67,17 @@ class Job:
     learnt: LearntRows | None = None
 
     @classmethod
-    def prepare(cls, config: Config, store: GraphStore, context: Context, model: Model | None = None) -> Job:
+    def prepare(
+        cls, config: Config, store: GraphStore, context: Context, model: Model | None = None,
+        learnt: LearntRows | None = None,
+    ) -> Job:  # fmt: skip
         """Open and make everything. All workers of a run do.
 
         Args:
             config, store: as of the result.
             context: of this worker.
             model: a user's own; ``None`` makes the one that the settings name.
+            learnt: tables of learnt rows that there are already; ``None`` makes them, where the settings want any.
 
         Raises:
             ConfigError: a setting, the model and the store do not fit each other, or not those of other workers.
@@ -103,7 +107,7 @@ class Job:
         model.to(device=context.device, dtype=DTYPES[config.precision])
         check_learnt(config, model)
         check_look_ahead_of_learnt(config, store, model, context.mesh.size)
-        learnt = make_learnt(config, store, model, context, context.device)
+        learnt = make_learnt(config, store, model, context, context.device, learnt)
         optimizer = make_optimizer(list(model.parameters()), config)
         strategy = parse_strategy(config.strategy, config.layers)
         team = Team(context, seed_split_of(config.seed_split, strategy, store.num_parts, context.mesh), store)

@@ -11,10 +11,11 @@ import numpy as np
 
 from partita.comm.context import Context
 from partita.comm.launch import launch
-from partita.config import PRESETS, Config
+from partita.config import NO_LAYERS, PRESETS, Config
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.plan import Plan
+from partita.features.learnt import LearntRows
 from partita.graph.store import GraphStore
 from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn import matmul
@@ -26,11 +27,13 @@ from partita.plan.machine import Machine
 from partita.plan.remote import plan_described, plan_elsewhere
 from partita.plan.trials import Trial
 from partita.setup.check import LINKS, check_names
+from partita.setup.learnt import table_bytes
 from partita.setup.model import is_whole
 from partita.setup.runtime import threads
 from partita.setup.sampler import WHOLE, sampler_type
 from partita.setup.temporal import is_temporal
 from partita.train.job import Job
+from partita.train.links import with_held_out
 from partita.train.matmul_backend import Choice, choose_products
 from partita.train.parts import with_dealt_parts
 from partita.train.purposes import PURPOSES
@@ -50,7 +53,7 @@ def make_plan(
     """Measure the machine with all workers busy, sample some steps, price every strategy, and try the best ones out.
 
     Args:
-        store: path of a whole graph store.
+        store: path of a whole graph store. Where links are predicted and it has none held out, some are, as in a run.
         config: the settings of a run; ``workers`` says how many each host has, ``strategy`` is not looked at.
         hosts: how many there are; for more than one, ``links`` must be given.
         links: between workers that are somewhere else; then nothing is tried out. ``None``: workers are started here.
@@ -65,25 +68,15 @@ def make_plan(
         PartitaError: what a worker raised while it measured.
     """
     check_names(config)
-    if is_whole(config):
-        raise ConfigError(
-            f"the model '{config.model}' is computed as a whole, by every worker for its own seeds, so there is no "
-            "strategy to choose",
-            where="model",
-            fix="Train it without a plan",
-        )
-    if config.embed is not None:
-        raise ConfigError(
-            "the planner does not price learnt rows, which every strategy pulls from their owners in each step",
-            where="embed",
-            fix="Name a strategy: --strategy gdp, snp, dnp or gsplit",
-        )
+    check_choice(config)
     if shards and hosts == 1:
         raise ConfigError(
             "a single host has the feature rows of all nodes",
             where="shards",
             fix="Say how many hosts there are with --hosts, or leave shards out",
         )
+    if machine is not None or links is not None:
+        store = with_held_out(GraphStore.open(store), config).path
     if machine is not None:
         if links is not None:
             raise ConfigError("a machine and links are both given", where="links", fix="Leave one of them out")
@@ -109,8 +102,31 @@ def make_plan(
 def plan_on_worker(context: Context | None, *, store: str, config: dict[str, Any]) -> dict[str, Any]:
     """What every worker does that is started to plan; returns :meth:`partita.core.plan.Plan.to_json`."""
     context, parsed = join_team(context, Config.make(config))
-    opened = with_dealt_parts(GraphStore.open(store), parsed, context.mesh)
+    check_choice(parsed)
+    opened = with_held_out(GraphStore.open(store), parsed, context)  # what a run trains on
+    opened = with_dealt_parts(opened, parsed, context.mesh)
     return plan_run(context, opened, parsed, thorough=True)[0].to_json()
+
+
+def check_choice(config: Config) -> None:
+    """Refuse to plan where there is nothing to choose.
+
+    Raises:
+        ConfigError: so it is.
+    """
+    if is_whole(config):
+        raise ConfigError(
+            f"the model '{config.model}' is computed as a whole, by every worker for its own seeds, so there is no "
+            "strategy to choose",
+            where="model",
+            fix="Train it without a plan",
+        )
+    if config.model == NO_LAYERS:
+        raise ConfigError(
+            f"model {NO_LAYERS} computes nothing of neighbors, so there is no strategy to choose",
+            where="model",
+            fix="Train it without a plan",
+        )
 
 
 def plan_run(
@@ -129,15 +145,20 @@ def plan_run(
         ConfigError: on all workers: the run cannot be planned.
     """
 
+    learnt: LearntRows | None = None
+
     def job_of(settings: Mapping[str, Any]) -> Job:
         own = None if model is None else deepcopy(model)
-        return Job.prepare(config.model_copy(update=dict(settings)), store, context, own)
+        return Job.prepare(config.model_copy(update=dict(settings)), store, context, own, learnt)
 
     def of(settings: Mapping[str, Any], seconds: float) -> Trial:
-        return trial_run(lambda: job_of(settings), seconds)
+        return trial_run(lambda: job_of(settings), seconds, 0 if learnt is None else learnt.num_bytes)
 
     with threads(config.threads):
-        backend = choose_products(job_of({"strategy": PLAIN}), None)
+        first = job_of({"strategy": PLAIN})
+        learnt = first.learnt  # all strategies are tried out on the same tables
+        backend = choose_products(first, None)
+        del first
         with matmul.use(backend.name):
             return choose(context, store, config, of, model=model, thorough=thorough), backend
 
@@ -180,8 +201,11 @@ def resolve_strategy(
             )
         return Resolved(config)
     found = None
-    if config.embed is not None and context.mesh.size > 1 and context.mesh.rank == 0:
-        progress.say(f"the planner does not price learnt rows: the strategy is {PLAIN}; --strategy names another")
+    in_files = table_bytes(config, store, context.mesh.size) is None
+    if in_files and context.mesh.size > 1 and context.mesh.rank == 0:
+        progress.say(
+            f"the planner does not price learnt rows in files: the strategy is {PLAIN}; --strategy names another"
+        )
     links_in_time = config.task == LINKS and is_temporal(config, store)
     if links_in_time and context.mesh.size > 1 and context.mesh.rank == 0:
         progress.say(
@@ -193,7 +217,9 @@ def resolve_strategy(
     elif (
         context.mesh.size > 1
         and not is_whole(config, model)
+        and config.model != NO_LAYERS
         and not links_in_time
+        and not in_files
         and _can_be_planned(context, store, config)
     ):
         plan, found = plan_run(context, store, config, model=model)
@@ -223,13 +249,7 @@ def _settings_of(plan: Plan, config: Config) -> dict[str, Any]:
 def _can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:
     cut = config.topology == "partitioned" and not sampler_type(config).plannable_in_parts
     here = context.device.type == "cpu" and context.mesh.size <= MOST_WORKERS
-    return (
-        here
-        and config.views == WHOLE
-        and config.embed is None
-        and not cut
-        and _shard_can_be_planned(context, store, config)
-    )
+    return here and config.views == WHOLE and not cut and _shard_can_be_planned(context, store, config)
 
 
 def _shard_can_be_planned(context: Context, store: GraphStore, config: Config) -> bool:

@@ -30,12 +30,13 @@ LONG_BEGIN = 0.1
 epochs begin with memory that was touched before, and with rows that are kept."""
 
 
-def trial_run(prepare: Callable[[], Job], seconds: float) -> Trial:
+def trial_run(prepare: Callable[[], Job], seconds: float, held: int = 0) -> Trial:
     """Take some steps of the first epoch, as a run does. All workers call this.
 
     Args:
         prepare: makes a job that nobody uses afterwards; its model is changed.
         seconds: steps are timed for about so long.
+        held: bytes of memory that the job needs and ``prepare`` does not take, as there are there already.
     """
     kernels.load()  # what the compiler itself takes is not the strategy's memory
     memory = PeakMemory()
@@ -45,7 +46,7 @@ def trial_run(prepare: Callable[[], Job], seconds: float) -> Trial:
             group, steps, epoch_steps, begin, step = _timed(prepare(), seconds)
         gc.collect()  # a job is full of cycles
     begins, takes, peaks = zip(*group.gather([begin, step, memory.peak_bytes]), strict=True)
-    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks))
+    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks) + held)
 
 
 def _timed(job: Job, wanted: float) -> tuple[Group, int, int, float, float]:

@@ -36,7 +36,7 @@ def of_first_step(store, machine: Machine, change=lambda share, rank: share):
     )
     cost = Cost(
         dry_run.engines[strategy], strategy.axis, mesh, machine.rates(), machine.links(), parameter_bytes=PARAMETERS,
-        row_bytes=dry_run.row_bytes, ahead=2, cache=0,
+        row_bytes=dry_run.row_bytes, ahead=2, held=0,
     )  # fmt: skip
     return cost.of_step([change(share, rank) for rank, share in enumerate(shares)])
 

@@ -83,7 +83,7 @@ def test_rows_cost_what_those_of_their_type_cost(store) -> None:
     for strategy, shares in next(dry_run.steps(seconds=0.0)).items():
         found = [
             Cost(dry_run.engines[strategy], strategy.axis, mesh, each, Machine().links(), parameter_bytes=0,
-                 row_bytes=dry_run.row_bytes, ahead=0, cache=0)
+                 row_bytes=dry_run.row_bytes, ahead=0, held=0)
             for each in (rates, free)
         ]  # fmt: skip
         of_step = [cost.of_step(shares) for cost in found]
