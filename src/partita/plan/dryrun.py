@@ -38,7 +38,7 @@ from partita.setup.inputs import DTYPES, dealt_rows, open_rows, require_features
 from partita.setup.learnt import table_bytes
 from partita.setup.model import named_model
 from partita.setup.sampler import WHOLE, make_sampler
-from partita.setup.temporal import check_temporal, training_times, with_times
+from partita.setup.temporal import check_temporal, require_no_times, training_times, with_times
 from partita.setup.tiers import (
     cache_settings,
     check_look_ahead,
@@ -49,6 +49,7 @@ from partita.setup.tiers import (
 )
 from partita.setup.topology import check_topology_memory, mapped_topology
 from partita.tasks.task import EdgeTask, SampledTask, key_of, make_task, seed_order, training_seeds
+from partita.tasks.times import TaskTimes, TimedTask
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
@@ -114,7 +115,8 @@ class DryRun:
         self._task = task = make_task(config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         self.model: Model = model.to(DTYPES[config.precision])
-        seeds, self._times = training_seeds(task), training_times(config, store)
+        seeds = training_seeds(task)
+        self._times = TaskTimes.of_run(task, training_times(config, store))
         if self._times is not None:
             self._check_times(seeds)
         self._local: ArrayTopology = with_times(mapped_topology(store, config), config, store)
@@ -145,12 +147,8 @@ class DryRun:
     def _check_times(self, seeds: Int[torch.Tensor, "S ..."]) -> None:
         """Refuse what no run samples by time, and what is not priced then."""
         check_temporal(self.config, self._store, self.config.device, self.model)
-        if isinstance(self._task, SampledTask) or seeds.ndim > 1:
-            raise ConfigError(
-                "the planner does not price links that are asked about at times",
-                where="task",
-                fix="Name a strategy; gdp exchanges nothing while it samples",
-            )
+        if not isinstance(self._task, TimedTask) and (isinstance(self._task, SampledTask) or seeds.ndim > 1):
+            require_no_times(self.config, self._store)
         if self._deals:
             raise ConfigError(
                 "shards are not sampled by time, so far",
@@ -308,12 +306,8 @@ class DryRun:
         """What all workers together draw, layer 1 first; of the first steps it is kept."""
         if step in self._kept:
             return self._kept[step]
-        key = key_of(self._task, self._order, StepKey(self.config.seed, 0, step))
-        batch, local = self._order.batch(0, step), self._local
-        requests = self._task.requests(batch)
-        if self._times is not None:
-            times = self._times.of(batch)
-            key, requests = replace(key, times=times), self._times.requests(requests, times)
+        key, local = self._key(step), self._local
+        requests = self._requests(self._order.batch(0, step), key)
         drawn, scratch = list[SampledLayer](), Relabeller(local.num_nodes, "hash" if local.frugal else "auto")
         for layer in range(self.config.layers, 0, -1):
             block = sample_block(local, requests, key, layer, self._sampler, relabel=scratch)
@@ -323,16 +317,30 @@ class DryRun:
             self._kept[step] = drawn
         return drawn
 
+    def _key(self, step: int) -> StepKey:
+        """The key of a step, with the edges that it leaves out, and the times of its seeds."""
+        key, order = key_of(self._task, self._order, StepKey(self.config.seed, 0, step)), self._order
+        if self._times is None:
+            return key
+        start = step * order.batch_size
+        return replace(key, times=self._times.of(order.between(0, start, start + order.size(step))))
+
+    def _requests(self, seeds: Int[torch.Tensor, "S ..."], key: StepKey) -> Int[torch.Tensor, "R"]:
+        """Nodes that are wanted for seeds of a step; where these have times, at these."""
+        if self._times is None or key.times is None:
+            return self._task.requests(seeds)
+        return self._times.requests(seeds, key.times)
+
     def _dealt(self, step: int, strategy: Strategy) -> UInt64[np.ndarray, "B"]:
-        """Which workers request each node of the last layer; where seeds have times, it has one."""
-        mesh, batch = self._mesh, self._order.batch(0, step)
-        requested = self._task.requests(batch)
+        """Which workers request each node of the last layer."""
+        mesh, batch, key = self._mesh, self._order.batch(0, step), self._key(step)
+        requested = self._requests(batch, key)
         place = torch.argsort(requested)
         seed_split = seed_split_of(self.config.seed_split, strategy, self._store.num_parts, mesh)
         found = np.zeros(len(requested), np.uint64)
         for rank in range(mesh.size):
             share = share_of(batch, Mesh.of(rank, mesh.size, mesh.workers), seed_split, self._part_offsets)
-            own = self._task.requests(share)
+            own = self._requests(share, key)
             found[place[torch.searchsorted(requested[place], own)].numpy()] |= np.uint64(1 << rank)
         return found
 

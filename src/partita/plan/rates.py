@@ -48,6 +48,7 @@ from partita.setup.sampler import make_sampler
 from partita.setup.temporal import training_times, with_times
 from partita.setup.topology import open_topology
 from partita.tasks.task import key_of, make_task, seed_order, training_seeds
+from partita.tasks.times import TaskTimes
 
 REPEATS, LONG_SECONDS = 2, 0.1
 """So often something is measured; once, if it takes so long, after one more to warm up."""
@@ -253,9 +254,9 @@ class _Bench:
         self._num_nodes = store.num_nodes
         self._dtype = DTYPES[config.precision]
         typed = open_columns(store, store.schema, config) if is_encoded(store, config) else None
-        self._typed, self._times = typed, training_times(config, store)
-        topology = with_times(open_topology(store, config), config, store)
         task = make_task(config, store)
+        self._typed, self._times = typed, TaskTimes.of_run(task, training_times(config, store))
+        topology = with_times(open_topology(store, config), config, store)
         model = named_model(config, store, task.width) if model is None else deepcopy(model)
         attach_times(model, store)
         self._model = model.to(self._dtype).train()
@@ -290,10 +291,11 @@ class _Bench:
             batch = self._order.batch(0, step)
             for half in (1, 2) if step == 0 else (1,):
                 share, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
-                requests = self._task.requests(share)
-                if self._times is not None:
+                if self._times is None:
+                    requests = self._task.requests(share)
+                else:
                     times = self._times.of(share)
-                    key, requests = replace(key, times=times), self._times.requests(requests, times)
+                    key, requests = replace(key, times=times), self._times.requests(share, times)
                 begun = self._begin()
                 for layer in range(self._config.layers, 0, -1):
                     work, requests = self._data.expand(layer, requests, key)

@@ -26,12 +26,11 @@ from partita.plan.links import Links
 from partita.plan.machine import Machine
 from partita.plan.remote import plan_described, plan_elsewhere
 from partita.plan.trials import Trial
-from partita.setup.check import LINKS, check_names
+from partita.setup.check import check_names
 from partita.setup.learnt import table_bytes
 from partita.setup.model import is_whole
 from partita.setup.runtime import threads
 from partita.setup.sampler import WHOLE, sampler_type
-from partita.setup.temporal import is_temporal
 from partita.train.job import Job
 from partita.train.links import with_held_out
 from partita.train.matmul_backend import Choice, choose_products
@@ -206,19 +205,12 @@ def resolve_strategy(
         progress.say(
             f"the planner does not price learnt rows in files: the strategy is {PLAIN}; --strategy names another"
         )
-    links_in_time = config.task == LINKS and is_temporal(config, store)
-    if links_in_time and context.mesh.size > 1 and context.mesh.rank == 0:
-        progress.say(
-            f"the planner does not price links that are asked about at times: the strategy is {PLAIN}; --strategy "
-            "names another"
-        )
     if plan is not None:
         plan.check(made_for(store, config, context.mesh))
     elif (
         context.mesh.size > 1
         and not is_whole(config, model)
         and config.model != NO_LAYERS
-        and not links_in_time
         and not in_files
         and _can_be_planned(context, store, config)
     ):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import create_autospec
 
 import pytest
 from made_up_machine import Machine, best, planned
@@ -12,7 +11,6 @@ from on_workers import train_on_workers
 from timed_stores import WIDTH, N, stored_with_times
 
 import partita
-from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.mesh import Mesh
@@ -23,7 +21,6 @@ from partita.plan.choose import made_for
 from partita.plan.described import described_rates
 from partita.plan.dryrun import DryRun
 from partita.plan.machine import Machine as Described
-from partita.train.planning import resolve_strategy
 
 MACHINE = Path(__file__).parents[3] / "examples" / "machines" / "g4dn.metal.yaml"
 NAMED = ("gdp", "dnp", "snp", "gsplit")
@@ -119,15 +116,22 @@ def test_machines_that_are_not_here(store) -> None:
     assert one.stages[1] == other.stages[1]
 
 
-def test_links_at_times_are_not_planned(store) -> None:
-    """A run takes gdp, and says so."""
-    config = Config.make({**RUN, "task": "links", "workers": 2}, where="test")
-    with pytest.MonkeyPatch.context() as patch:
-        said = list[str]()
-        patch.setattr("partita.core.progress.say", said.append)
-        context = create_autospec(Context, instance=True)
-        context.mesh = Mesh.of(0, 2, 2)
-        found = resolve_strategy(context, store, config)
-    assert found.config.strategy == "gdp"
-    assert found.plan is None
-    assert "links that are asked about at times" in said[0]
+SPLIT = {"split_times": "50,58"}
+LINKS: dict[str, dict[str, Any]] = {
+    "edges": {},
+    "one time": {"time_cutoff": "batch", "negative_sampler": "degree"},
+    "learnt rows": {"embed": 4, "topology": "partitioned"},
+}
+
+
+@pytest.mark.parametrize("way", LINKS)
+def test_links_at_times(store, tmp_path, way) -> None:
+    """Edges, each with its negatives, at times of their own, or all of a batch at one."""
+    check(store, tmp_path, {**RUN, "task": "links", **SPLIT, "negatives": 3, "batch_size": 60, **LINKS[way]}, NAMED)
+
+
+def test_workers_measure_and_try_out_links_at_times(store) -> None:
+    settings = {**RUN, "task": "links", **SPLIT, "negatives": 3, "workers": 2, "threads": 1, "epochs": 1}
+    plan = partita.make_plan(store.path, Config.make(settings, where="test"))
+    assert {each.name for each in plan.candidates} >= set(NAMED)
+    assert any(each.tried_steps for each in plan.candidates)
