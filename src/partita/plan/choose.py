@@ -61,6 +61,7 @@ def choose(
     *,
     model: Model | None = None,
     thorough: bool = False,
+    held: int = 0,
 ) -> Plan:
     """Measure with the workers of a run, before it begins; the first of them plans. All workers call this.
 
@@ -71,6 +72,7 @@ def choose(
         trial_run: tries a strategy out.
         model: a user's own; ``None``: the one that the settings name.
         thorough: plan however short the run is.
+        held: bytes that this worker already holds of what a run needs.
 
     Raises:
         ConfigError: on all workers: the run cannot be planned.
@@ -79,7 +81,7 @@ def choose(
     mesh = context.mesh
     begun = time.monotonic()
     same = same_plan(made_for(store, config, mesh), config, store) if model is None else None
-    kept = None if thorough or same is None else _kept(context, config, same)
+    kept = None if thorough or same is None else _kept(context, config, same, held)
     if kept is not None:
         return kept
     planner = _Planner(store, config, context, model, hot_rows_of_hosts(context, store))
@@ -98,7 +100,7 @@ def choose(
 
     def analyze() -> None:
         seconds = min(DRY_RUN_SECONDS, (AHEAD_SHARE if planner.dry_run.looks_ahead else DRY_RUN_SHARE) * limit)
-        memory = config.memory_per_worker or available_bytes(mesh.workers)
+        memory = config.memory_per_worker or available_bytes(mesh.workers) + held
         planner.estimates = make_estimates(
             planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory, precise=not thorough
         )
@@ -127,13 +129,13 @@ def choose(
     return Plan.from_json(context.agree(conclude))
 
 
-def _kept(context: Context, config: Config, same: Mapping[str, Any]) -> Plan | None:
+def _kept(context: Context, config: Config, same: Mapping[str, Any], held: int) -> Plan | None:
     """A plan that was made here for such a run, where its strategy still fits into the memory, and links between
     workers are still as they were."""
 
     def load() -> dict[str, Any] | None:
         plan = kept_plan(same)
-        room = config.memory_per_worker or available_bytes(context.mesh.workers)
+        room = config.memory_per_worker or available_bytes(context.mesh.workers) + held
         return None if plan is None or plan.best.memory_bytes > room else plan.to_json()
 
     found = context.agree(load)

@@ -15,7 +15,6 @@ from partita.config import NO_LAYERS, PRESETS, Config
 from partita.core import progress
 from partita.core.errors import ConfigError
 from partita.core.plan import Plan
-from partita.features.learnt import LearntRows
 from partita.graph.store import GraphStore
 from partita.kernels.rank_masks import MOST_WORKERS
 from partita.nn import matmul
@@ -144,22 +143,23 @@ def plan_run(
         ConfigError: on all workers: the run cannot be planned.
     """
 
-    learnt: LearntRows | None = None
+    learnt, held = None, 0
 
     def job_of(settings: Mapping[str, Any]) -> Job:
         own = None if model is None else deepcopy(model)
         return Job.prepare(config.model_copy(update=dict(settings)), store, context, own, learnt)
 
     def of(settings: Mapping[str, Any], seconds: float) -> Trial:
-        return trial_run(lambda: job_of(settings), seconds, 0 if learnt is None else learnt.num_bytes)
+        return trial_run(lambda: job_of(settings), seconds, held)
 
     with threads(config.threads):
         first = job_of({"strategy": PLAIN})
         learnt = first.learnt  # all strategies are tried out on the same tables
+        held = 0 if learnt is None else learnt.num_bytes
         backend = choose_products(first, None)
         del first
         with matmul.use(backend.name):
-            return choose(context, store, config, of, model=model, thorough=thorough), backend
+            return choose(context, store, config, of, model=model, thorough=thorough, held=held), backend
 
 
 class Resolved(NamedTuple):
