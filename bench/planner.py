@@ -18,7 +18,8 @@ draw 1 showed; no cell of draw 2 is one of these, but by chance.
 In cells with ``rows`` "shards" every host has the edges of the whole graph, and the feature rows of its own parts; in
 those with "shards, 10%" every worker caches a tenth of the bytes of all rows (by in-degree), with "shards, ahead 10%"
 those that the batches known ahead use. With "files, 25%" every host has all rows, in a file, and a worker keeps a
-quarter of them in memory. Else every host has all rows in memory.
+quarter of them in memory. With "learnt" a row of as many columns as the cell says is learnt of every node, beside its
+few features. Else every host has all rows in memory.
 """
 
 from __future__ import annotations
@@ -52,17 +53,21 @@ GRID: dict[str, tuple[Any, ...]] = {
     "model": ("sage", "gat"),
     "hidden": (8, 32, 128, 512),
     "fanout": ("10,5", "10,10,10", "20,15,10"),
-    "rows": ("whole", "shards", "shards, 10%", "shards, ahead 10%", "files, 25%"),
+    "rows": ("whole", "shards", "shards, 10%", "shards, ahead 10%", "files, 25%", "learnt"),
 }
 STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit")
 STAGES = ("sample", "exchange", "load", "compute", "gradients")
 KEY = tuple(GRID)
-WHOLE, AHEAD = "whole", ("shards, ahead 10%", "files, 25%")
+WHOLE, LEARNT = "whole", "learnt"
+KINDS = {WHOLE: WHOLE, LEARNT: LEARNT, "shards, ahead 10%": "ahead", "files, 25%": "ahead"}
+"""Of rows; others are those of shards."""
 FIELDS = (
     *KEY, "held_out", "strategy", "rank", "measured_seconds", "estimated_seconds", "foreseen_seconds", "tried_steps",
     *STAGES, "plan_seconds", "short", "look_seconds", "steps", "rounds", "spread",
 )  # fmt: skip
 STEPS, BATCH, CLASSES, HEADS = 20, 256, 16, 4
+FEATURES_BESIDE = 8
+"""Columns of features where rows are learnt."""
 EPOCHS = 20
 """Of the run that is planned."""
 SHORT_RUN = 60.0
@@ -75,13 +80,14 @@ TO_FIND_A_ROW = 9
 Cell = dict[str, Any]
 
 
-def cells(count: int, count_of_shards: int, count_ahead: int, draw: int) -> list[Cell]:
+def cells(count: int, count_of_shards: int, count_ahead: int, count_learnt: int, draw: int) -> list[Cell]:
     """So many cells of the grid, as many of each link and number of workers; the same ones every time.
 
     Args:
         count: with all rows in the memory of every host.
         count_of_shards: with shards, as many of each size of cache; of these there are none on one host.
         count_ahead: with rows that are kept as batches known ahead use them, as many of other hosts and of files.
+        count_learnt: with rows that are learnt.
         draw: which of many.
     """
     grid = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*GRID.values())]
@@ -91,8 +97,8 @@ def cells(count: int, count_of_shards: int, count_ahead: int, draw: int) -> list
     for cell in sorted(grid, key=lambda cell: _hash("draw", cell, draw)):
         if not cell["rows"].startswith("shards") or cell["link"] != "loopback":
             groups.setdefault((cell["link"], cell["workers"], cell["rows"]), []).append(cell)
-    kinds = [(rows == WHOLE, rows in AHEAD) for *_, rows in groups]
-    wanted = {(True, False): count, (False, False): count_of_shards, (False, True): count_ahead}
+    kinds = [KINDS.get(rows, "shards") for *_, rows in groups]
+    wanted = {WHOLE: count, "shards": count_of_shards, "ahead": count_ahead, LEARNT: count_learnt}
     shares = [-(-wanted[kind] // kinds.count(kind)) for kind in kinds]
     return [cell for group, share in zip(groups.values(), shares, strict=True) for cell in group[:share]]
 
@@ -116,12 +122,13 @@ def graph_of(folder: Path, cell: Cell, scale: int) -> str:
     """The store of a cell, in a part for every worker, beside the shards of two hosts; made at first use."""
     import partita
 
-    name = f"{cell['graph']}-{cell['features']}-{cell['workers']}-{cell['link'] == 'loopback'}"
+    features = FEATURES_BESIDE if cell["rows"] == LEARNT else cell["features"]
+    name = f"{cell['graph']}-{features}-{cell['workers']}-{cell['link'] == 'loopback'}"
     if (folder / name).exists():
         return str(folder / name)
     nodes = 2**scale
     split = (BATCH * STEPS / nodes, 1 / nodes, 0)
-    common: dict[str, Any] = {"num_features": cell["features"], "num_classes": CLASSES, "split": split}
+    common: dict[str, Any] = {"num_features": features, "num_classes": CLASSES, "split": split}
     whole = folder / f"whole-{name}"
     if cell["graph"] == "rmat":
         partita.generate_rmat(whole, scale=scale, edge_factor=8, undirected=True, **common)
@@ -173,6 +180,8 @@ def measure(context: Any, cell: Cell, store: str, out: Path, draw: int) -> Itera
         settings |= {"cache": of_rows // 10 + TO_FIND_A_ROW * num_nodes, "cache_policy": "look-ahead"}
     elif cell["rows"] == "files, 25%":
         settings["feature_memory"] = of_rows // 4 + TO_FIND_A_ROW * num_nodes
+    elif cell["rows"] == LEARNT:
+        settings["embed"] = cell["features"]
     begun = time.perf_counter()
     plan, _ = plan_run(context, partita.open(store), partita.Config.make({**settings, "epochs": EPOCHS}))
     first_seconds, short = time.perf_counter() - begun, plan.sampled_steps == 0
@@ -351,6 +360,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=72)
     parser.add_argument("--cells-of-shards", type=int, default=24)
     parser.add_argument("--cells-ahead", type=int, default=0)
+    parser.add_argument("--cells-learnt", type=int, default=0)
     parser.add_argument("--draw", type=int, default=2, help="another number draws other cells")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further cell of a group after so long")
     parser.add_argument("--scale", type=int, help="the graphs have 2^scale nodes (16; quick: 13)")
@@ -365,8 +375,8 @@ def main() -> None:
     if options.table is None:
         options.scale = options.scale or (13 if options.quick else 16)
         done = {key_of(row) for row in read_rows(options.out)}
-        counts = (6, 8, 10) if options.quick else (options.cells, options.cells_of_shards, options.cells_ahead)
-        wanted = cells(*counts, options.draw)
+        of_kinds = (options.cells, options.cells_of_shards, options.cells_ahead, options.cells_learnt)
+        wanted = cells(*((6, 8, 10, 8) if options.quick else of_kinds), options.draw)
         wanted = [cell for cell in wanted if cell["link"] in options.links]
         if options.part != "all":
             wanted = [cell for cell in wanted if held_out(cell, options.draw) == (options.part == "held out")]

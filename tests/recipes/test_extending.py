@@ -35,15 +35,19 @@ def test_examples_pass_the_contract_suites(tmp_path) -> None:
         "-p",
         "my_extensions",
         "-p",
+        "few_cases",
+        "-p",
         "no:cacheprovider",
         "-q",
         "-rA",
         "--tb=short",
     ]
-    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    support = str(ROOT / "tests" / "support")
+    paths = os.pathsep.join([str(tmp_path), support, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     done = subprocess.run(
         [*command, str(ROOT / "tests" / "contract"), "-m", "not slow", "-k", " or ".join(names)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=580,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": paths, "PARTITA_NAMES": " ".join(names)}, capture_output=True,
+        text=True, check=False, timeout=580,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     passed = PASSED.findall(done.stdout)
