@@ -168,12 +168,13 @@ def test_plans_are_of_what_carries_messages(tmp_path) -> None:
     small_random_store(tmp_path / "whole", 90, 900, num_features=3)
     store = split_links(tmp_path / "whole", tmp_path / "g", val=0.1, test=0.1)
     mesh, found = Mesh.of(0, 2, 2), []
-    for share in (None, 0.3):
-        settings = {"task": "links", "message_share": share, "fanout": -1, "layers": 1, "hidden": 4, "batch_size": 900}
-        dry_run = DryRun(store, Config.make(settings), mesh, [parse_strategy("gdp", 1)])
+    common = {"task": "links", "fanout": -1, "layers": 1, "hidden": 4, "batch_size": 900}
+    for more in ({"exclude_targets": False}, {"message_share": 0.3}, {}):
+        dry_run = DryRun(store, Config.make({**common, **more}), mesh, [parse_strategy("gdp", 1)])
         for shares in next(dry_run.steps(seconds=0.0)).values():
             found.append(sum(each.blocks[0, 2] for each in shares))
     assert found[1] < 0.5 * found[0]
+    assert found[2] < 0.1 * found[0]  # a step on all edges leaves out all that are predicted
 
 
 @pytest.mark.parametrize(
