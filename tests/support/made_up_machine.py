@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from partita.config import Config
 from partita.core.mesh import Mesh
 from partita.graph.store import GraphStore
 from partita.parallel.strategies import Strategy
 from partita.plan.candidates import candidates
+from partita.plan.cost import Estimate
 from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates, make_estimates
 from partita.plan.links import Curve, Links
@@ -56,6 +59,16 @@ class Machine:
             for link, each in (("same_host", self.send), ("other_host", self.far))
         }
         return Links(curves, curves, 2, 2, {}, "2026-01-01T00:00:00+00:00")
+
+
+def require_counted(plan: Estimates, name: str, record: Mapping[str, Any]) -> Estimate:
+    """See that a plan of all steps says of a strategy what the ``run.json`` of an epoch says; what it says."""
+    found = next(found for each, found in plan.found.items() if each.name == name)
+    assert found.counts.to_json() == record["counts"], name
+    sent = {kind: record["traffic_bytes"][kind] for kind in ("ids", "features", "forward", "backward")}
+    assert found.traffic.to_json() == sent, name
+    assert found.gradient_bytes == record["traffic_bytes"]["gradients"], name
+    return found
 
 
 def planned(

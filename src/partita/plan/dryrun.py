@@ -319,11 +319,8 @@ class DryRun:
 
     def _key(self, step: int) -> StepKey:
         """The key of a step, with the edges that it leaves out, and the times of its seeds."""
-        key, order = key_of(self._task, self._order, StepKey(self.config.seed, 0, step)), self._order
-        if self._times is None:
-            return key
-        start = step * order.batch_size
-        return replace(key, times=self._times.of(order.between(0, start, start + order.size(step))))
+        key = key_of(self._task, self._order, StepKey(self.config.seed, 0, step))
+        return key if self._times is None else self._times.at(key, self._order)
 
     def _requests(self, seeds: Int[torch.Tensor, "S ..."], key: StepKey) -> Int[torch.Tensor, "R"]:
         """Nodes that are wanted for seeds of a step; where these have times, at these."""

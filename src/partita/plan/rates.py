@@ -492,6 +492,9 @@ class _Bench:
                 continue
             size = min(LEARNT_ROWS, max(1, self._typed.types.size(kind) // self._mesh.size))
             table = MemoryTable(size, {"rows": width, **optimizer.slots(width)}, self._dtype)
+            table.put(
+                0, {"rows": torch.ones(size, width, dtype=self._dtype)}
+            )  # memory that nobody wrote to is no memory
             at = torch.randperm(size)[:HANDLED_ROWS]
             gradient = torch.full((len(at), width), 1e-3, dtype=self._dtype)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Int, Int64
 from torch import Tensor
 
 from partita.core.errors import ConfigError
+from partita.core.keys import StepKey
+from partita.sample.seeds import SeedOrder
 from partita.sample.temporal import SeedTimes
 from partita.tasks.task import Task
 
@@ -76,6 +78,11 @@ class TaskTimes:
             times = self.timed.times(seeds)
             return self.of_nodes.earliest(times) if self.of_nodes.at_once else times.unique()
         return self.of_nodes.of(seeds)
+
+    def at(self, key: StepKey, order: SeedOrder) -> StepKey:
+        """The key of a step with the times of its seeds, without what is drawn for them, which has the same times."""
+        start = key.step * order.batch_size
+        return replace(key, times=self.of(order.between(key.epoch, start, start + order.size(key.step))))
 
     def requests(self, seeds: Int[Tensor, "B ..."], times: Int64[Tensor, "T"]) -> Int64[Tensor, "R"]:
         """What is requested for seeds: nodes at times of the batch, see :mod:`partita.sample.temporal`."""

@@ -105,11 +105,7 @@ class WholeGraph(Views):
         return self._at_times(key_of(self._task, self.seed_order, StepKey(self._config.seed, epoch, step)))
 
     def _at_times(self, key: StepKey) -> StepKey:
-        if self._times is None:
-            return key
-        order, start = self.seed_order, key.step * self.seed_order.batch_size
-        # Without what is drawn for them, which has the same times.
-        return replace(key, times=self._times.of(order.between(key.epoch, start, start + order.size(key.step))))
+        return key if self._times is None else self._times.at(key, self.seed_order)
 
     def _requests(self, seeds: Int[Tensor, "B ..."]) -> Int[Tensor, "R"]:
         """Nodes whose rows this worker wants for a batch; where seeds have times, at these."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_machine import Machine, best, planned
+from made_up_machine import Machine, best, planned, require_counted
 from on_workers import train_on_workers
 from typed_graphs import typed_store
 
@@ -50,11 +50,7 @@ def test_a_plan_says_what_a_run_then_counts(stores, tmp_path, graph) -> None:
     runs = {tmp_path / name: {**SETTINGS[graph], **more, "strategy": name} for name in NAMED}
     records = train_on_workers(stores[graph].path, 2, runs)
     for name in NAMED:
-        record = records[tmp_path / name]
-        estimate = next(found for each, found in plan.found.items() if each.name == name)
-        assert estimate.counts.to_json() == record["counts"], name
-        sent = {kind: record["traffic_bytes"][kind] for kind in ("ids", "features", "forward", "backward")}
-        assert estimate.traffic.to_json() == sent, name
+        require_counted(plan, name, records[tmp_path / name])
 
 
 def test_where_sending_is_slow_the_strategy_wins_that_sends_least(stores) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_machine import Machine, best, planned
+from made_up_machine import Machine, best, planned, require_counted
 from on_workers import train_on_workers
 from timed_stores import WIDTH, N, stored_with_times
 
@@ -65,11 +65,7 @@ def check(store: GraphStore, folder: Path, settings: dict[str, Any], names: tupl
     records = train_on_workers(store.path, 2, {folder / name: {**settings, **more, "strategy": name} for name in names})
     for name in names:
         record = records[folder / name]
-        found = next(found for each, found in plan.found.items() if each.name == name)
-        assert found.counts.to_json() == record["counts"], name
-        sent = {kind: record["traffic_bytes"][kind] for kind in ("ids", "features", "forward", "backward")}
-        assert found.traffic.to_json() == sent, name
-        assert found.gradient_bytes == record["traffic_bytes"]["gradients"], name
+        found = require_counted(plan, name, record)
         if "feature_memory" in settings:
             assert found.files.rows == sum(each["asked"] - each["kept"] for each in record["feature_reads"]) > 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_machine import Machine, best, planned
+from made_up_machine import Machine, best, planned, require_counted
 from on_workers import train_on_workers
 from safetensors.numpy import load_file
 from typed_graphs import typed_store
@@ -64,12 +64,7 @@ def test_a_plan_says_what_a_run_then_counts(store, tmp_path, cache) -> None:
         store.path, 2, {tmp_path / name: {**TYPED, **cache, **more, "strategy": name} for name in NAMED}
     )  # fmt: skip
     for name in NAMED:
-        record = records[tmp_path / name]
-        estimate = next(found for each, found in plan.found.items() if each.name == name)
-        assert estimate.counts.to_json() == record["counts"], name
-        sent = {kind: record["traffic_bytes"][kind] for kind in ("ids", "features", "forward", "backward")}
-        assert estimate.traffic.to_json() == sent, name
-        assert estimate.gradient_bytes == record["traffic_bytes"]["gradients"], name
+        estimate = require_counted(plan, name, records[tmp_path / name])
         assert (estimate.counts.rows_from[0] > 0) == bool(cache), name
 
 
