@@ -492,9 +492,8 @@ class _Bench:
                 continue
             size = min(LEARNT_ROWS, max(1, self._typed.types.size(kind) // self._mesh.size))
             table = MemoryTable(size, {"rows": width, **optimizer.slots(width)}, self._dtype)
-            table.put(
-                0, {"rows": torch.ones(size, width, dtype=self._dtype)}
-            )  # memory that nobody wrote to is no memory
+            # Rows that nobody has written to would all be read from one page of zeros.
+            table.put(0, {"rows": torch.ones(size, width, dtype=self._dtype)})
             at = torch.randperm(size)[:HANDLED_ROWS]
             gradient = torch.full((len(at), width), 1e-3, dtype=self._dtype)
 
