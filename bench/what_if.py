@@ -217,7 +217,7 @@ def planned(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     from partita.core.plan import Seconds
     from partita.core.records import TIERS
     from partita.parallel.strategies import STRATEGIES
-    from partita.plan.cost import Cost
+    from partita.plan.cost import Cost, StepCost
     from partita.plan.described import described_links, described_rates
     from partita.plan.dryrun import DryRun
     from partita.plan.machine import Machine
@@ -239,11 +239,11 @@ def planned(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     def cost(strategy: Any, engine: Any, links: Any) -> Cost:
         return Cost(
             engine, strategy.axis, mesh, rates, links, parameter_bytes=parameters, row_bytes=dry_run.row_bytes,
-            ahead=0, cache=config.cache,
+            ahead=0, held=config.cache,
         )  # fmt: skip
 
     costs = {strategy: cost(strategy, engine, links) for strategy, engine in dry_run.engines.items()}
-    per_worker = {each: [Seconds()] * mesh.size for each in costs}
+    together: dict[Any, StepCost] = {}
     slowest = {each: Seconds() for each in costs}
     memory, sent = ({each: np.zeros(mesh.size) for each in costs} for _ in range(2))
     tiers = {each: np.zeros(len(TIERS)) for each in costs}
@@ -251,9 +251,9 @@ def planned(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     for step in dry_run.steps(seconds=SECONDS):
         steps += 1
         for each, shares in step.items():
-            seconds = [of_worker for of_worker, _ in costs[each].of_step(shares)]
-            per_worker[each] = [a + b for a, b in zip(per_worker[each], seconds, strict=True)]
-            slowest[each] += max(seconds, key=lambda of_worker: of_worker.total)
+            of_step = costs[each].of_step(shares)
+            together[each] = together[each] + of_step if each in together else of_step
+            slowest[each] += of_step.seconds
             memory[each] += [costs[each].memory(share) for share in shares]
             sent[each] += [share.traffic.total for share in shares]
             tiers[each] += np.sum([share.row_bytes for share in shares], 0)
@@ -270,7 +270,7 @@ def planned(cell: Cell, folder: Path) -> list[dict[str, Any]]:
 
     found = []
     for each in costs:
-        step = at_full_size(max(per_worker[each], key=lambda of_worker: of_worker.total))
+        step = at_full_size(together[each].seconds)
         need = (memory[each].max() / steps - rates.model_bytes) / fraction + rates.model_bytes
         in_tiers = dict(zip(TIERS, (tiers[each] / steps / fraction).tolist(), strict=True))
         found.append({

@@ -33,6 +33,7 @@ class Machine:
         far: for a byte sent to another host.
         handled_id, handled_byte: for an id, and for a byte of a row, on its way.
         file_byte: for a byte read from files, a read being so many bytes itself.
+        busy: part of the time of messages and of reading files in which processors are busy.
     """
 
     send: float = 1e-9
@@ -44,20 +45,21 @@ class Machine:
     handled_id: float = 0.0
     handled_byte: float = 0.0
     file_byte: float = 0.0
+    busy: float = 1.0
 
     def rates(self, types: int = 1) -> Rates:
         stages = (PerBlock(0.0, self.compute, self.row, 0.0), PerBlock(0.0, self.compute, 0.0, 0.0))
         kept = (PerBlock(0.0, 64.0, 0.0, 4.0), PerBlock(0.0, 32.0, 0.0, 4.0))
         return Rates(
             self.edge, (PerRow(self.row),) * types, self.handled_id, self.handled_byte, stages, kept, 1.0, 0.0, 1e5,
-            file_byte=self.file_byte,
+            file_byte=self.file_byte, file_idle=(1 - self.busy) * self.file_byte,
         )  # fmt: skip
 
     def links(self) -> Links:
-        curves = {
-            link: Curve((0.0, 1e6), (self.latency, self.latency + 1e6 * each))
-            for link, each in (("same_host", self.send), ("other_host", self.far))
-        }
+        curves = {}
+        for link, each in (("same_host", self.send), ("other_host", self.far)):
+            seconds = (self.latency, self.latency + 1e6 * each)
+            curves[link] = Curve((0.0, 1e6), seconds, tuple(self.busy * took for took in seconds))
         return Links(curves, curves, 2, 2, {}, "2026-01-01T00:00:00+00:00")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from partita.comm.group import sum_bytes
 from partita.core.estimates import FileReads
@@ -25,10 +25,10 @@ _COUNT_BYTES, _SETTLED_BYTES = 8, 256
 
 @dataclass
 class Estimate:
-    """What some steps cost, added up. A step takes as long as its slowest worker.
+    """What some steps cost, added up.
 
     Attributes:
-        taken: of each step, seconds of its slowest worker, and what of their ``exchange`` is for messages, however
+        taken: of each step, see :class:`StepCost`, its seconds, and what of their ``exchange`` is for messages, however
             small.
         cold: so many of the first steps took what later ones do not, as no rows were kept yet.
         counts: edges and rows over all workers.
@@ -89,7 +89,8 @@ class Estimate:
 
     def add(self, cost: Cost, shares: Sequence[WorkerEstimate], summed: int) -> None:
         """Add a step, as ``cost`` prices each worker's share; ``summed``: bytes of gradients that all workers send."""
-        self.taken.append(cost.slowest(shares))
+        step = cost.of_step(shares)
+        self.taken.append((step.seconds, step.latency))
         self.counts = sum((share.counts for share in shares), self.counts)
         self.traffic = sum((share.traffic for share in shares), self.traffic)
         self.far += sum(float(cost.far(share).sum()) for share in shares)
@@ -97,6 +98,54 @@ class Estimate:
         self.row_bytes = tuple(map(sum, zip(self.row_bytes, *(share.row_bytes for share in shares), strict=True)))
         self.files = sum((share.files for share in shares), self.files)
         self.memory_bytes = max(self.memory_bytes, *(cost.memory(share) for share in shares))
+
+
+@dataclass(frozen=True, eq=False)
+class StepCost:
+    """What all workers do in a step, or in several together: costs add up with ``+``.
+
+    While a trainer computes a batch, the next ones are sampled and their rows read and sent, so a step takes as long as
+    what is busy longest: a worker's processor, a stage, or the links. At an exchange workers wait for each other, so
+    what their trainers do between two exchanges takes as long as that of the slowest.
+
+    Attributes:
+        workers: of each worker, of all stages.
+        busy: (W) what of this its processor is busy with; in the rest it waits for messages and files.
+        parts: (K + 1, W) seconds of each trainer by itself: for the input rows, and for each layer.
+        exchanges: (K + 1) whether the trainers exchange something for it.
+        waits: seconds in which all trainers wait for messages and sums, or do the same.
+        ahead: seconds of other things that go on at the same time: sampling, reading rows, and all that is sent.
+        latency: what of ``exchange`` is for messages, however small.
+    """
+
+    workers: tuple[Seconds, ...]
+    busy: Float64[np.ndarray, "W"]
+    parts: Float64[np.ndarray, "_ W"]
+    exchanges: Bool[np.ndarray, "_"]
+    waits: float
+    ahead: tuple[float, ...]
+    latency: float
+
+    def __add__(self, other: StepCost) -> StepCost:
+        return StepCost(
+            tuple(a + b for a, b in zip(self.workers, other.workers, strict=True)),
+            self.busy + other.busy,
+            self.parts + other.parts,
+            self.exchanges | other.exchanges,
+            self.waits + other.waits,
+            tuple(a + b for a, b in zip(self.ahead, other.ahead, strict=True)),
+            self.latency + other.latency,
+        )
+
+    @property
+    def seconds(self) -> Seconds:
+        """Of the slowest worker, by what its threads are busy with, so divided that they add up to the whole."""
+        slowest = max(self.workers, key=lambda each: each.total)
+        apart = self.exchanges[1:] | self.exchanges[:-1]
+        between = np.add.reduceat(self.parts, np.concatenate([[0], np.flatnonzero(apart) + 1]))
+        trainers = self.waits + float(between.max(axis=1).sum())
+        took = max(float(self.busy.max()), trainers, *self.ahead)
+        return slowest.scaled(took / slowest.total) if slowest.total else slowest
 
 
 class Cost:
@@ -147,37 +196,64 @@ class Cost:
         at_once = mesh.workers if mesh.hosts > 1 else 1
         summed = [sum_bytes(each, mesh.size) / at_once for each in (parameter_bytes, _SETTLED_BYTES)]
         self.gradients = sum(links.seconds_of_sum(link, each) for each in summed) if mesh.size > 1 else 0.0
+        self._idle = sum(links.idle_while_summing(link, each) for each in summed) if mesh.size > 1 else 0.0
 
-    def of_step(self, shares: Sequence[WorkerEstimate]) -> list[tuple[Seconds, float]]:
-        """Of each worker what it does in a step, and what of its ``exchange`` is for messages, however small they are.
+    def of_step(self, shares: Sequence[WorkerEstimate]) -> StepCost:
+        """What all workers do in a step."""
+        sent = np.sum([_as_array(share.messages) for share in shares], axis=0)
+        learns = any(share.given.any() for share in shares)
+        spent, idle, latency = self._exchanges(shares)
+        # Ids are sent ahead, and so are input rows that are not learnt.
+        waited_for = np.zeros(spent.shape, bool)
+        waited_for[0 if learns else 1 : len(self._stages) + 1, 1:] = True
+        parts = np.array([self._by_itself(share) for share in shares])
+        workers = [
+            self._of_worker(share, float(spent.sum()), sum(own))
+            for share, own in zip(shares, parts.tolist(), strict=True)
+        ]
+        parts[:, 0] *= learns
+        files = np.array([share.files.cost for share in shares])
+        return StepCost(
+            workers=tuple(workers),
+            busy=np.array([each.total for each in workers]) - idle - self._idle - self._rates.file_idle * files,
+            parts=parts.T,
+            exchanges=(sent * waited_for[: len(sent)]).any(axis=1)[: len(self._stages) + 1],
+            waits=float(spent[waited_for].sum()) + self.gradients + self._rates.optimizer,
+            ahead=(
+                max(each.sample for each in workers) + float(spent[:, 0].sum()),
+                max(each.load for each in workers) + float(spent[0, 1:].sum()) * (not learns),
+                float(spent.sum()) - latency + self.gradients,
+            ),
+            latency=latency,
+        )
 
-        What leaves a host for others shares its link, so it takes as long as if each of its workers sent the mean.
+    def _exchanges(self, shares: Sequence[WorkerEstimate]) -> tuple[Float64[np.ndarray, "N 4"], float, float]:
+        """Seconds of each message and kind; what of all of them processors are idle; what is for messages, however
+        small."""
+        over_links = self._over_links(shares)
+        spent, idle, latency = np.zeros_like(next(iter(over_links.values()))), 0.0, 0.0
+        for link, messages in over_links.items():
+            for at, num_bytes in np.ndenumerate(messages):
+                if num_bytes > 0:
+                    spent[at] += self._links.seconds_to_send(link, float(num_bytes))
+                    idle += self._links.idle_while_sending(link, float(num_bytes))
+                    latency += self._links.seconds_to_send(link, 1)
+        return spent, idle, latency
+
+    def _over_links(self, shares: Sequence[WorkerEstimate]) -> dict[str, Float64[np.ndarray, "N 4"]]:
+        """Bytes of each message and kind over each link, of the worker or the host that sends most.
+
+        Behind the messages stand those that say how many ids come. What leaves a host for others shares its link, so it
+        takes as long as if each of its workers sent the mean.
         """
-        of_workers, found = [self._over_links(share) for share in shares], list[tuple[Seconds, float]]()
-        for rank, share in enumerate(shares):
-            exchange = latency = 0.0
-            for link, own in of_workers[rank].items():
-                sent = own
-                if link == "other_host":
-                    first = rank - rank % self._mesh.workers
-                    sent = np.mean([each[link] for each in of_workers[first : first + self._mesh.workers]], axis=0)
-                sizes = sent[sent > 0].tolist()
-                exchange += sum(self._links.seconds_to_send(link, num_bytes) for num_bytes in sizes)
-                latency += sum(self._links.seconds_to_send(link, 1) for _ in sizes)
-            found.append((self._of_worker(share, exchange), latency))
-        return found
-
-    def slowest(self, shares: Sequence[WorkerEstimate]) -> tuple[Seconds, float]:
-        """A step takes as long as its slowest worker; and the most that any spends on messages."""
-        seconds, latency = zip(*self.of_step(shares), strict=True)
-        return max(seconds, key=lambda each: each.total), max(latency)
-
-    def _over_links(self, share: WorkerEstimate) -> dict[str, Float64[np.ndarray, "N 4"]]:
-        """Bytes of each message and kind over each link; behind the messages those that say how many ids come."""
-        messages, far = _as_array(share.messages), self.far(share)
-        counts = _as_array([Traffic(ids=_COUNT_BYTES if part.ids else 0) for part in share.messages])
-        near = np.concatenate([messages - far, (1 - self._far) * counts])
-        return {"same_host": near, "other_host": np.concatenate([far, self._far * counts])}
+        near, far = [], []
+        for share in shares:
+            messages, away = _as_array(share.messages), self.far(share)
+            counts = _as_array([Traffic(ids=_COUNT_BYTES if part.ids else 0) for part in share.messages])
+            near.append(np.concatenate([messages - away, (1 - self._far) * counts]))
+            far.append(np.concatenate([away, self._far * counts]))
+        of_hosts = np.array(far).reshape(self._mesh.hosts, self._mesh.workers, *far[0].shape).mean(axis=1)
+        return {"same_host": np.max(near, axis=0), "other_host": of_hosts.max(axis=0)}
 
     def far(self, share: WorkerEstimate) -> Float64[np.ndarray, "M 4"]:
         """Bytes of each message and kind that go from one host to another."""
@@ -185,23 +261,25 @@ class Cost:
         known = [None if each is None else each.values() for each in share.far]
         return np.array([self._far * all_ if far is None else far for all_, far in zip(messages, known, strict=True)])
 
-    def _of_worker(self, share: WorkerEstimate, exchange: float) -> Seconds:
-        rates, sent = self._rates, share.traffic
-        encoding = rates.encoding(share.taken) if self._encodes else 0.0
-        computing = sum(
-            rates.way(way, layer) * stage.of(block)
-            for layer, (stage, block, way) in enumerate(zip(self._stages, share.blocks, share.ways, strict=True))
-        )
+    def _of_worker(self, share: WorkerEstimate, exchange: float, by_itself: float) -> Seconds:
+        rates = self._rates
         return Seconds(
-            sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * sent.ids / ID_BYTES,
+            sample=rates.sampled_edge * share.counts.sampled_edges + rates.handled_id * share.traffic.ids / ID_BYTES,
             exchange=exchange,
             load=self._load(share),
-            compute=rates.together * (computing + encoding)
-            + rates.handled_byte * (sent.features + sent.forward + sent.backward)
-            + rates.learning(share.given, share.moved)
-            + rates.optimizer,
+            compute=by_itself + rates.optimizer,
             gradients=self.gradients,
         )
+
+    def _by_itself(self, share: WorkerEstimate) -> list[float]:
+        """What a worker computes, without what all do alike: for input rows, and for each layer."""
+        rates = self._rates
+        found = [rates.learning(share.given, share.moved)]
+        for layer, (stage, block, way) in enumerate(zip(self._stages, share.blocks, share.ways, strict=True)):
+            encoding = rates.encoding(share.taken) if layer == 0 and self._encodes else 0.0
+            found.append(rates.together * (rates.way(way, layer) * stage.of(block) + encoding))
+        rows = [sent.total - sent.ids for sent in share.messages[: len(found)]]
+        return [seconds + rates.handled_byte * each for seconds, each in zip(found, rows, strict=True)]
 
     def _load(self, share: WorkerEstimate) -> float:
         rates = self._rates

@@ -19,7 +19,7 @@ from partita.core.mesh import Mesh
 from partita.core.plan import Candidate, Plan, Seconds
 from partita.core.records import Counts, Traffic
 from partita.parallel.forecast import WorkerEstimate
-from partita.parallel.strategies import Strategy
+from partita.parallel.strategies import PLAIN, Strategy
 from partita.plan.cost import Cost, Estimate
 from partita.plan.dryrun import DryRun
 from partita.plan.links import Links
@@ -32,7 +32,7 @@ are trials, which counts as one; and what is thought at least."""
 
 CLEARLY = 0.1
 """Strategies that take no more than this part longer than the fastest one are as fast: what was measured for a second
-is no more precise than that. Of these, the one is taken that sends least, as it depends least on what else goes on."""
+is no more precise than that, and of many the fastest is rather the luckiest."""
 
 PRECISION, LEAST_STEPS, FAR = 0.02, 2, 2.0
 """Standard error, as a part of it, of the mean of sampled steps that are enough; how many there are at least; and
@@ -158,17 +158,16 @@ class Estimates:
         self.trials[strategy] = trial if before is None else before.joined(trial)
 
     def next_to_try(self) -> Strategy | None:
-        """The one that seems to be the fastest of those not yet tried, or of those that seem as fast the one that sends
-        least; then those that are close to the best, once more, as the machine may have been busy with something else.
-        ``None`` if none is worth it.
+        """The one that seems to be the fastest of those not yet tried, or one that seems as fast and has a name; then
+        those that are close to the best, once more, as the machine may have been busy with something else. ``None`` if
+        none is worth it.
         """
         epochs, error = {strategy: epoch.total for strategy, epoch in self.epochs().items()}, self.error
         tried = [strategy for strategy in epochs if strategy in self.trials]
         best = min((epochs[strategy] for strategy in tried), default=float("inf"))
         new = [strategy for strategy in epochs if strategy not in self.trials and epochs[strategy] < (1 + error) * best]
         if new:
-            as_fast = [strategy for strategy in new if epochs[strategy] <= (1 + CLEARLY) * epochs[new[0]]]
-            return min(as_fast, key=lambda strategy: self.found[strategy].traffic.total)
+            return _best_known([strategy for strategy in new if epochs[strategy] <= (1 + CLEARLY) * epochs[new[0]]])
         close = [strategy for strategy in tried if epochs[strategy] < CLOSE * best]
         again = [strategy for strategy in close if self.trials[strategy].times == 1]
         return again[0] if len(close) > 1 and again else None
@@ -186,7 +185,7 @@ class Estimates:
         return [strategy for strategy in self.found if strategy in kept]
 
     def _chosen(self, epochs: Mapping[Strategy, Seconds]) -> Strategy:
-        """The fastest, or of those that are as fast the one that sends least: of those tried out, if any was.
+        """The fastest, or one that is as fast and has a name: of those tried out, if any was.
 
         Where some were tried out, of all others the one that seems fastest is rather one whose estimate is too low, so
         it must be ahead by what estimates are off. That does not hold for the one that was looked at anyway.
@@ -195,9 +194,9 @@ class Estimates:
         seen = {*self.trials, *([] if self.look is None else [self.look[0]])}
         takes = {each: epoch.total * (1.0 if each in seen else doubt) for each, epoch in epochs.items()}
         least = min(takes.values())
-        as_fast = [strategy for strategy, seconds in takes.items() if seconds <= (1 + CLEARLY) * least]
+        as_fast = [each for each in sorted(takes, key=takes.__getitem__) if takes[each] <= (1 + CLEARLY) * least]
         tried = [strategy for strategy in as_fast if self.trials and strategy in seen]
-        return min(tried or as_fast, key=lambda strategy: self.found[strategy].traffic.total)
+        return _best_known(tried or as_fast)
 
     def _by_link(self, strategy: Strategy, summed: int) -> dict[str, int]:
         """Bytes over each link, with those of sums round a ring."""
@@ -300,7 +299,10 @@ def make_estimates(
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
         if precise and sampled == 1:
-            kept = {each: costs[each].slowest([_rows_kept(share) for share in shares]) for each, shares in step.items()}
+            kept = {
+                each: costs[each].of_step([_rows_kept(share) for share in shares]).seconds
+                for each, shares in step.items()
+            }
             dry_run.keep(_worth_following(found, kept) if dry_run.looks_ahead else _may_win(found))
         taken = [[seconds.total for seconds, _ in found[each].taken] for each in dry_run.engines]
         if precise and not dry_run.looks_ahead and _is_precise(np.array(taken).T):
@@ -313,21 +315,27 @@ def make_estimates(
     )
 
 
+def _best_known(as_fast: Sequence[Strategy]) -> Strategy:
+    """Of strategies that are as fast, the fastest first, the plain one; or the first with a name; or the first.
+
+    There are few with a name, so that luck decides less, and a run begins with the plain one, whatever is planned.
+    """
+    return min(as_fast, key=lambda strategy: (strategy.name != PLAIN, not strategy.is_named))
+
+
 def _rows_kept(share: WorkerEstimate) -> WorkerEstimate:
     """What a worker does in a step for which all input rows have been kept."""
     return replace(share, messages=[Traffic(), *share.messages[1:]], far=[Traffic(), *share.far[1:]], files=FileReads())
 
 
-def _worth_following(
-    found: Mapping[Strategy, Estimate], kept: Mapping[Strategy, tuple[Seconds, float]]
-) -> set[Strategy]:
+def _worth_following(found: Mapping[Strategy, Estimate], kept: Mapping[Strategy, Seconds]) -> set[Strategy]:
     """Those for which it is found out which rows are kept: some take long to follow.
 
     Args:
         found: of a step for which no rows are kept.
         kept: of one for which all are.
     """
-    middle = {each: found[each].seconds.total + seconds.total for each, (seconds, _) in kept.items()}
+    middle = {each: found[each].seconds.total + seconds.total for each, seconds in kept.items()}
     best = sorted(middle, key=middle.__getitem__)[:MOST_FOLLOWED]
     return _with_same(found, {*best, *(each for each in found if each.is_named)})
 

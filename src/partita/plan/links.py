@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from partita.core.errors import ConfigError
 from partita.core.files import read_object, write_text
 from partita.core.machine import machine, now
 from partita.core.typed import number, problem, typed
+from partita.plan.processors import share_of_processor, watched
 
 LINKS_FORMAT = 1
 SMALLEST, LARGEST = 2**12, 2**28
@@ -44,18 +44,28 @@ class Curve:
     Attributes:
         num_bytes: ascending.
         seconds: of each.
+        busy: of these, what a worker's processor, or the share of one that it has, is busy; in the rest it may do
+            something else. Empty: all.
     """
 
     num_bytes: tuple[float, ...]
     seconds: tuple[float, ...]
+    busy: tuple[float, ...] = ()
 
     def at(self, num_bytes: float) -> float:
         """Seconds for so many bytes; nothing for nothing."""
+        return self._along(self.seconds, num_bytes)
+
+    def idle_at(self, num_bytes: float) -> float:
+        """What of these seconds a worker's processor waits."""
+        return max(0.0, self.at(num_bytes) - self._along(self.busy or self.seconds, num_bytes))
+
+    def _along(self, seconds: tuple[float, ...], num_bytes: float) -> float:
         if num_bytes <= 0:
             return 0.0
         if num_bytes <= self.num_bytes[-1]:
-            return float(np.interp(num_bytes, self.num_bytes, self.seconds))
-        (before, last), (sooner, later) = self.num_bytes[-2:], self.seconds[-2:]
+            return float(np.interp(num_bytes, self.num_bytes, seconds))
+        (before, last), (sooner, later) = self.num_bytes[-2:], seconds[-2:]
         return later + (num_bytes - last) * max(0.0, later - sooner) / (last - before)
 
 
@@ -97,7 +107,11 @@ class Links:
                 )
             curves = {
                 kind: {
-                    link: Curve(tuple(map(number, curve["num_bytes"])), tuple(map(number, curve["seconds"])))
+                    link: Curve(
+                        tuple(map(number, curve["num_bytes"])),
+                        tuple(map(number, curve["seconds"])),
+                        tuple(map(number, curve.get("busy", ()))),
+                    )
                     for link, curve in values[kind].items()
                 }
                 for kind in ("send", "sum")
@@ -151,6 +165,14 @@ class Links:
         """Of a sum for which each worker sends so many bytes over a link, all workers of a host at once."""
         return self._of(self.sum, link).at(num_bytes)
 
+    def idle_while_sending(self, link: str, num_bytes: float) -> float:
+        """What of :meth:`seconds_to_send` a worker's processor waits."""
+        return self._of(self.send, link).idle_at(num_bytes)
+
+    def idle_while_summing(self, link: str, num_bytes: float) -> float:
+        """What of :meth:`seconds_of_sum` a worker's processor waits."""
+        return self._of(self.sum, link).idle_at(num_bytes)
+
     def _of(self, curves: Mapping[str, Curve], link: str) -> Curve:
         if link not in curves:
             raise ConfigError(
@@ -162,13 +184,15 @@ class Links:
 
 
 def _check(link: str, curve: Curve, where: str) -> None:
-    sizes, seconds = np.array(curve.num_bytes), np.array(curve.seconds)
+    sizes, seconds, busy = (np.array(each) for each in (curve.num_bytes, curve.seconds, curve.busy or curve.seconds))
     if link not in LINKS:
         raise ConfigError(f"unknown link '{link}'", where=where, fix=f"Links are {', '.join(LINKS)}")
     if len(sizes) < 2 or len(sizes) != len(seconds) or (np.diff(sizes) <= 0).any() or not (seconds > 0).all():
         raise ConfigError(
             "sizes must ascend, each with a time above 0, and there must be two of them", where=f"{where}, {link}"
         )
+    if len(busy) != len(seconds) or (busy < 0).any() or (busy > seconds).any():
+        raise ConfigError("processors are busy for no longer than it takes", where=f"{where}, {link}")
 
 
 def links_file(hosts: int, workers: int) -> Path:
@@ -189,11 +213,12 @@ def measure_links(context: Context, *, quick: bool = False) -> Links:
     mesh = context.mesh
     send, added = dict[str, Curve](), dict[str, Curve]()
     everybody = context.group()
+    share = share_of_processor(everybody)
     for link, axis in _AXIS_OF.items():
         group = context.group(axis)
         if group.size > 1:
-            send[link] = _curve(everybody, _sender(group), quick)
-            added[link] = _curve(everybody, _adder(group), quick)
+            send[link] = _curve(everybody, _sender(group), quick, share)
+            added[link] = _curve(everybody, _adder(group), quick, share)
     return Links(send, added, mesh.hosts, mesh.workers, machine(), now())
 
 
@@ -205,7 +230,7 @@ def links_hold(context: Context, links: Links) -> bool:
             continue
         if link not in links.send:
             return False
-        found = _taken(context.group(), _sender(group)(_PROBE_BYTES), QUICK_REPEATS)
+        found, _ = _taken(context.group(), _sender(group)(_PROBE_BYTES), QUICK_REPEATS)
         was = links.seconds_to_send(link, _PROBE_BYTES)
         if not was / _PROBE_TIMES < found < was * _PROBE_TIMES:
             return False
@@ -230,26 +255,29 @@ def _adder(group: Group) -> Callable[[int], Callable[[], object]]:
     return of
 
 
-def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], quick: bool) -> Curve:
+def _curve(everybody: Group, of: Callable[[int], Callable[[], object]], quick: bool, share: float) -> Curve:
     largest, longest = (QUICK_LARGEST, QUICK_LONGEST) if quick else (LARGEST, LONGEST_SECONDS)
-    sizes, found, size = list[float](), list[float](), SMALLEST
-    while size <= largest and (not found or found[-1] < longest or len(found) < 2):
+    sizes, found, size = list[float](), list[tuple[float, float]](), SMALLEST
+    while size <= largest and (not found or found[-1][0] < longest or len(found) < 2):
         found.append(_taken(everybody, of(size), QUICK_REPEATS if quick else REPEATS))
         sizes.append(float(size))
         size *= 4
-    return Curve(tuple(sizes), tuple(found))
+    seconds, busy = zip(*found, strict=True)
+    return Curve(
+        tuple(sizes), seconds, tuple(min(took, each / share) for took, each in zip(seconds, busy, strict=True))
+    )
 
 
-def _taken(everybody: Group, work: Callable[[], object], repeats: int) -> float:
-    """Seconds: the median over the repetitions, the mean over the workers."""
-    seconds = list[float]()
+def _taken(everybody: Group, work: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Seconds, and those of a processor: medians over the repetitions, means over the workers."""
+    found = list[tuple[float, float]]()
     for _ in range(repeats + 2):  # the first two warm up
         everybody.gather(0)
-        begun = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begun)
+        found.append(watched(work))
     # All must come to the same end, so they settle what it took.
-    return statistics.fmean(everybody.gather(statistics.median(seconds[2:])))
+    of_workers = everybody.gather([statistics.median(each) for each in zip(*found[2:], strict=True)])
+    took, busy = (statistics.fmean(each) for each in zip(*of_workers, strict=True))
+    return took, busy
 
 
 def links_on_worker(context: Context, *, quick: bool = False) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.inputs import Tiered
 from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
+from partita.plan.processors import share_of_processor, watched
 from partita.plan.ways import Ways, measure_ways
 from partita.setup.ages import attach_times
 from partita.setup.inputs import DTYPES, is_encoded, open_columns, open_features, open_rows
@@ -133,6 +134,7 @@ class Rates:
         ways: how many times as long each layer takes from parts, by :attr:`~partita.core.estimates.LayerEstimate.way`.
         file_byte: seconds for a byte of input rows that are read from files, where a read of a file counts as
             :data:`~partita.files.row_file.GAP_BYTES`; 0 where rows are in memory.
+        file_idle: of these, what a worker's processor may do something else.
         tiered: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given input rows that were read
             before; empty where it always is, and ``stages`` says it.
         composed: seconds and bytes, as of ``stages`` and ``kept``, of layer 1 where it is given rows that are not
@@ -152,6 +154,7 @@ class Rates:
     model_bytes: float
     composed: tuple[PerBlock, ...] = ()
     file_byte: float = 0.0
+    file_idle: float = 0.0
     tier_byte: tuple[float, ...] = ()
     ways: Ways = field(default_factory=dict)
     tiered: tuple[PerBlock, ...] = ()
@@ -217,7 +220,7 @@ def measure_rates(
     bench = _Bench(context, config, store, model, 1 if brief else STEPS, 1 if brief else REPEATS)
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
-        read, handled_id, file_byte = bench.read_rows(), bench.handled_id(), bench.file_byte(store)
+        read, handled_id, of_files = bench.read_rows(), bench.handled_id(), bench.file_byte(store)
     encoded = bench.encoded_rows()
     layers = [bench.layer(number, list(of_layer)) for number, of_layer in enumerate(zip(*works), start=1)]
     composed = bench.composed([of_step[0] for of_step in works])
@@ -234,7 +237,8 @@ def measure_rates(
         optimizer=seconds,
         model_bytes=model_bytes,
         composed=composed,
-        file_byte=file_byte,
+        file_byte=of_files[0],
+        file_idle=of_files[1],
         ways=bench.ways(works[1]),
         moved_byte=bench.moved_byte(),
         tiered=bench.tiered([of_step[0] for of_step in works]),
@@ -506,16 +510,18 @@ class _Bench:
             found.append((self._median(give) / len(at), self._median(move) / len(at)))
         return found
 
-    def file_byte(self, store: GraphStore) -> float:
-        """Seconds for a byte, of reading rows that are anywhere in the files of the store; 0 where rows are mapped."""
+    def file_byte(self, store: GraphStore) -> tuple[float, float]:
+        """Seconds for a byte, of reading rows that are anywhere in the files of the store, and what of them a processor
+        is idle; 0 where rows are mapped."""
         if self._config.feature_memory is None:
-            return 0.0
+            return 0.0, 0.0
         from partita.features.packing import read_cost  # imports numba, which runs without files have no need of
 
         rows = open_rows(store, self._config)
         hosts = [rows] if isinstance(rows, HostRows) else [each for each in rows.columns if each is not None]
         files = [file for host in hosts for file in host.files() if file.num_rows and file.width]
         generator, costs = np.random.default_rng(self._mesh.rank), list[int]()
+        share = share_of_processor(self._group)
 
         def read() -> None:
             costs.append(0)
@@ -525,8 +531,11 @@ class _Bench:
                 file.read(wanted, np.empty((len(wanted), file.width), np.uint8), np.arange(len(wanted)))
                 costs[-1] += read_cost(file, wanted)
 
-        seconds = self._median(read)
-        return seconds / max(1.0, statistics.median(costs[1:]))
+        self._begin()
+        found = [watched(read) for _ in range(1 + self._repeats)]  # the first one warms up
+        seconds, busy = (statistics.median(each) for each in zip(*found[1:], strict=True))
+        cost = max(1.0, statistics.median(costs[1:]))
+        return seconds / cost, max(0.0, seconds - busy / share) / cost
 
     def handled_id(self) -> float:
         """Seconds for an id, of some that are anywhere: sorted by owner, and the distinct ones found."""

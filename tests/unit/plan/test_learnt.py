@@ -75,10 +75,10 @@ def test_owners_take_time_to_give_and_to_move_rows(stores) -> None:
     for strategy, shares in next(dry_run.steps(seconds=0.0)).items():
         with_rows, without = (
             Cost(dry_run.engines[strategy], strategy.axis, Mesh.of(0, 2, 2), each, machine.links(), parameter_bytes=0,
-                 row_bytes=dry_run.row_bytes, ahead=0, held=0).of_step(shares)
+                 row_bytes=dry_run.row_bytes, ahead=0, held=0).of_step(shares).workers
             for each in (rates, free)
         )  # fmt: skip
-        for share, (seconds, _), (less, _) in zip(shares, with_rows, without, strict=True):
+        for share, seconds, less in zip(shares, with_rows, without, strict=True):
             assert share.given[0] == share.moved[0] == 0
             assert (share.given >= share.moved).all()
             assert seconds.compute - less.compute == pytest.approx(share.given @ [0, 2, 0] + share.moved @ [0, 30, 5])

@@ -25,10 +25,18 @@ def test_a_curve_goes_through_what_was_measured_and_on_beyond():
     assert Curve((1.0, 2.0), (3.0, 2.9)).at(100.0) == 2.9  # noise never makes more cost less
 
 
+def test_processors_wait_for_what_they_are_not_busy_with():
+    curve = Curve(CURVE.num_bytes, CURVE.seconds, (1.0, 1.0, 1.5))
+    assert [curve.idle_at(size) for size in (0, 1000, 1500, 4000, 8000)] == [0, 0, 0.25, 2, 5]
+    assert [CURVE.idle_at(size) for size in (0, 1000, 8000)] == [0, 0, 0]  # not known
+
+
 def test_the_file_holds_it_all(tmp_path):
-    links().save(tmp_path / "kept" / "links.json")
+    half = Curve(CURVE.num_bytes, CURVE.seconds, tuple(each / 2 for each in CURVE.seconds))
+    links(sum={"same_host": half}).save(tmp_path / "kept" / "links.json")
     found = Links.load(tmp_path / "kept" / "links.json")
-    assert found.send == {"same_host": CURVE}
+    assert (found.send, found.sum) == ({"same_host": CURVE}, {"same_host": half})
+    assert (found.idle_while_sending("same_host", 1500), found.idle_while_summing("same_host", 1500)) == (0, 0.625)
     assert found.is_of_here
     assert found.seconds_to_send("same_host", 1500) == 1.25
     assert found.seconds_of_sum("same_host", 1500) == 1.25
@@ -52,6 +60,8 @@ def test_a_link_that_was_not_there():
         (lambda values: values["send"].update(moon=values["send"]["same_host"]), "unknown link 'moon'"),
         (lambda values: values["sum"]["same_host"].update(seconds=[1, 2, 0]), "above 0"),
         (lambda values: values["sum"]["same_host"].update(num_bytes=[3, 2, 1]), "ascend"),
+        (lambda values: values["sum"]["same_host"].update(busy=[1, 1, 4]), "busy for no longer"),
+        (lambda values: values["sum"]["same_host"].update(busy=[1, 1]), "busy for no longer"),
         (lambda values: values["sum"]["same_host"].update(num_bytes=["a"]), "'a' is not a finite number"),
         (
             lambda values: values["sum"]["same_host"].update(num_bytes=[1, float("nan"), 3]),
@@ -99,6 +109,8 @@ def test_workers_measure_the_links_that_there_are(hosts):
         assert list(curve.num_bytes) == [4096.0 * 4**power for power in range(len(curve.num_bytes))]
         assert 2 <= len(curve.num_bytes) <= 5  # to 1 MiB, or as far as it is quick
         assert 0 < curve.seconds[0] < 10
+        assert len(curve.busy) == len(curve.seconds)
+        assert all(0 < busy <= took for busy, took in zip(curve.busy, curve.seconds, strict=True))
     assert found.is_of_here
 
 

@@ -81,8 +81,8 @@ def test_rows_cost_what_those_of_their_type_cost(store) -> None:
                  row_bytes=dry_run.row_bytes, ahead=0, held=0)
             for each in (rates, free)
         ]  # fmt: skip
-        of_step = [cost.of_step(shares) for cost in found]
-        for share, (seconds, _), (without, _) in zip(shares, *of_step, strict=True):
+        of_step = [cost.of_step(shares).workers for cost in found]
+        for share, seconds, without in zip(shares, *of_step, strict=True):
             assert share.read[2] == 0 < share.taken[2] + sum(share.taken)
             assert sum(share.read) == share.counts.input_rows_read
             assert seconds.load == pytest.approx(share.read @ [1, 2, 4])
