@@ -233,11 +233,10 @@ class Cost:
         over_links = self._over_links(shares)
         spent, idle, latency = np.zeros_like(next(iter(over_links.values()))), 0.0, 0.0
         for link, messages in over_links.items():
-            for at, num_bytes in np.ndenumerate(messages):
-                if num_bytes > 0:
-                    spent[at] += self._links.seconds_to_send(link, float(num_bytes))
-                    idle += self._links.idle_while_sending(link, float(num_bytes))
-                    latency += self._links.seconds_to_send(link, 1)
+            sizes = messages[messages > 0].tolist()
+            spent[messages > 0] += [self._links.seconds_to_send(link, num_bytes) for num_bytes in sizes]
+            idle += sum(self._links.idle_while_sending(link, num_bytes) for num_bytes in sizes)
+            latency += len(sizes) * self._links.seconds_to_send(link, 1) if sizes else 0.0
         return spent, idle, latency
 
     def _over_links(self, shares: Sequence[WorkerEstimate]) -> dict[str, Float64[np.ndarray, "N 4"]]:
@@ -249,7 +248,8 @@ class Cost:
         near, far = [], []
         for share in shares:
             messages, away = _as_array(share.messages), self.far(share)
-            counts = _as_array([Traffic(ids=_COUNT_BYTES if part.ids else 0) for part in share.messages])
+            counts = np.zeros_like(messages)
+            counts[messages[:, 0] > 0, 0] = _COUNT_BYTES
             near.append(np.concatenate([messages - away, (1 - self._far) * counts]))
             far.append(np.concatenate([away, self._far * counts]))
         of_hosts = np.array(far).reshape(self._mesh.hosts, self._mesh.workers, *far[0].shape).mean(axis=1)
@@ -257,9 +257,11 @@ class Cost:
 
     def far(self, share: WorkerEstimate) -> Float64[np.ndarray, "M 4"]:
         """Bytes of each message and kind that go from one host to another."""
-        messages = _as_array(share.messages)
-        known = [None if each is None else each.values() for each in share.far]
-        return np.array([self._far * all_ if far is None else far for all_, far in zip(messages, known, strict=True)])
+        found = self._far * _as_array(share.messages)
+        for at, known in enumerate(share.far):
+            if known is not None:
+                found[at] = known.values()
+        return found
 
     def _of_worker(self, share: WorkerEstimate, exchange: float, by_itself: float) -> Seconds:
         rates = self._rates
@@ -314,7 +316,7 @@ def _of_rows(price: Sequence[float], rows: Int64[np.ndarray, "T"]) -> float:
 
 
 def _as_array(messages: Sequence[Traffic]) -> Float64[np.ndarray, "M 4"]:
-    return np.array([each.values() for each in messages], np.float64)
+    return np.array([(each.ids, each.features, each.forward, each.backward) for each in messages], np.float64)
 
 
 def _share_of_other_hosts(axis: str, mesh: Mesh) -> float:

@@ -299,11 +299,7 @@ def make_estimates(
         for strategy, shares in step.items():
             found[strategy].add(costs[strategy], shares, summed)
         if precise and sampled == 1:
-            kept = {
-                each: costs[each].of_step([_rows_kept(share) for share in shares]).seconds
-                for each, shares in step.items()
-            }
-            dry_run.keep(_worth_following(found, kept) if dry_run.looks_ahead else _may_win(found))
+            dry_run.keep(_worth_following(found, costs, step) if dry_run.looks_ahead else _may_win(found))
         taken = [[seconds.total for seconds, _ in found[each].taken] for each in dry_run.engines]
         if precise and not dry_run.looks_ahead and _is_precise(np.array(taken).T):
             break
@@ -328,14 +324,19 @@ def _rows_kept(share: WorkerEstimate) -> WorkerEstimate:
     return replace(share, messages=[Traffic(), *share.messages[1:]], far=[Traffic(), *share.far[1:]], files=FileReads())
 
 
-def _worth_following(found: Mapping[Strategy, Estimate], kept: Mapping[Strategy, Seconds]) -> set[Strategy]:
+def _worth_following(
+    found: Mapping[Strategy, Estimate], costs: Mapping[Strategy, Cost],
+    step: Mapping[Strategy, Sequence[WorkerEstimate]],
+) -> set[Strategy]:  # fmt: skip
     """Those for which it is found out which rows are kept: some take long to follow.
 
     Args:
         found: of a step for which no rows are kept.
-        kept: of one for which all are.
+        costs: of every strategy; their steps are priced as if all rows were kept.
+        step: the same step.
     """
-    middle = {each: found[each].seconds.total + seconds.total for each, seconds in kept.items()}
+    kept = {each: costs[each].of_step([_rows_kept(share) for share in shares]) for each, shares in step.items()}
+    middle = {each: found[each].seconds.total + cost.seconds.total for each, cost in kept.items()}
     best = sorted(middle, key=middle.__getitem__)[:MOST_FOLLOWED]
     return _with_same(found, {*best, *(each for each in found if each.is_named)})
 
