@@ -25,7 +25,7 @@ from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates, make_estimates
 from partita.plan.kept import keep_plan, kept_links, kept_plan, same_plan
 from partita.plan.links import Links, links_hold, measure_links
-from partita.plan.measure import measure_rates
+from partita.plan.measure_rates import measure_rates
 from partita.plan.trials import Trial, TrialRun
 from partita.setup.tiers import keeps_rows_of_hosts
 

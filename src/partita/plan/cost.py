@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from partita.comm.group import sum_bytes
+from partita.core.adding import Adding
 from partita.core.estimates import FileReads
 from partita.core.mesh import Mesh
 from partita.core.plan import Seconds
@@ -101,8 +102,8 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
-class StepCost:
-    """What all workers do in a step, or in several together: costs add up with ``+``.
+class StepCost(Adding):
+    """What all workers do in a step, or in several together: adds up with ``+``.
 
     While a trainer computes a batch, the next ones are sampled and their rows read and sent, so a step takes as long as
     what is busy longest: a worker's processor, a stage, or the links. At an exchange workers wait for each other, so
@@ -125,17 +126,6 @@ class StepCost:
     waits: float
     ahead: tuple[float, ...]
     latency: float
-
-    def __add__(self, other: StepCost) -> StepCost:
-        return StepCost(
-            tuple(a + b for a, b in zip(self.workers, other.workers, strict=True)),
-            self.busy + other.busy,
-            self.parts + other.parts,
-            self.exchanges | other.exchanges,
-            self.waits + other.waits,
-            tuple(a + b for a, b in zip(self.ahead, other.ahead, strict=True)),
-            self.latency + other.latency,
-        )
 
     @property
     def seconds(self) -> Seconds:

@@ -192,7 +192,11 @@ def _check(link: str, curve: Curve, where: str) -> None:
             "sizes must ascend, each with a time above 0, and there must be two of them", where=f"{where}, {link}"
         )
     if len(busy) != len(seconds) or (busy < 0).any() or (busy > seconds).any():
-        raise ConfigError("processors are busy for no longer than it takes", where=f"{where}, {link}")
+        raise ConfigError(
+            "'busy' must have a number for each of 'seconds', from 0 to that",
+            where=f"{where}, {link}",
+            fix="Measure again with: partita measure --out FILE; or leave 'busy' out",
+        )
 
 
 def links_file(hosts: int, workers: int) -> Path:

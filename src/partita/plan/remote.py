@@ -24,7 +24,7 @@ from partita.plan.dryrun import DryRun
 from partita.plan.estimates import make_estimates
 from partita.plan.links import Links
 from partita.plan.machine import Machine
-from partita.plan.measure import measure_rates
+from partita.plan.measure_rates import measure_rates
 from partita.plan.rates import Rates
 from partita.setup.temporal import is_temporal
 from partita.setup.tiers import keeps_rows_of_hosts

@@ -60,8 +60,8 @@ def test_a_link_that_was_not_there():
         (lambda values: values["send"].update(moon=values["send"]["same_host"]), "unknown link 'moon'"),
         (lambda values: values["sum"]["same_host"].update(seconds=[1, 2, 0]), "above 0"),
         (lambda values: values["sum"]["same_host"].update(num_bytes=[3, 2, 1]), "ascend"),
-        (lambda values: values["sum"]["same_host"].update(busy=[1, 1, 4]), "busy for no longer"),
-        (lambda values: values["sum"]["same_host"].update(busy=[1, 1]), "busy for no longer"),
+        (lambda values: values["sum"]["same_host"].update(busy=[1, 1, 4]), "a number for each of 'seconds'"),
+        (lambda values: values["sum"]["same_host"].update(busy=[1, 1]), "a number for each of 'seconds'"),
         (lambda values: values["sum"]["same_host"].update(num_bytes=["a"]), "'a' is not a finite number"),
         (
             lambda values: values["sum"]["same_host"].update(num_bytes=[1, float("nan"), 3]),

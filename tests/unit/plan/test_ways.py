@@ -14,7 +14,7 @@ from partita.features.host import HostRows
 from partita.parallel.block_worker import BlockWorker
 from partita.parallel.inputs import Tiered
 from partita.parallel.placements.data import Data
-from partita.plan.measure import measure_rates
+from partita.plan.measure_rates import measure_rates
 from partita.plan.ways import measure_ways
 from partita.setup.inputs import open_features
 from partita.setup.model import named_model
