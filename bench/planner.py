@@ -248,6 +248,7 @@ def run_group(options: argparse.Namespace, link: str, workers: int, todo: list[C
             }
         )
     )
+    os.environ["XDG_CACHE_HOME"] = str(folder / f"cache-{link}-{workers}")  # nothing is known of these links yet
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     script = [__file__, "--worker", str(folder)]
     if link == "loopback":

@@ -23,15 +23,15 @@ from partita.parallel.strategies import PLAIN, parse_strategy
 from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
 from partita.plan.estimates import Estimates, make_estimates
-from partita.plan.kept import keep_plan, kept_links, kept_plan, same_plan
-from partita.plan.links import Links, links_hold, measure_links
+from partita.plan.kept import keep_plan, kept_plan, links_here, same_plan
+from partita.plan.links import Links, links_hold
 from partita.plan.measure_rates import measure_rates
 from partita.plan.trials import Trial, TrialRun
 from partita.setup.tiers import keeps_rows_of_hosts
 
 SHORT_SECONDS = 30.0
 """A run that takes no longer is not planned: it would be over before a plan is made."""
-DRY_RUN_SECONDS, DRY_RUN_SHARE, AHEAD_SHARE = 30.0, 0.01, 0.03
+DRY_RUN_SECONDS, DRY_RUN_SHARE, AHEAD_SHARE = 30.0, 0.01, 0.02
 TRIALS_SECONDS, LEAST_TRIALS_SHARE = 30.0, 0.03
 """What sampling and trying out may take: so many seconds, and for sampling no more than this part of the run's time
 (the second one where it shows which rows are kept); for trying out this part in any case."""
@@ -40,6 +40,9 @@ PLANNING_SHARE = 0.08
 LOOK_SECONDS, TRIAL_SECONDS, TRIAL_SHARE = 0.4, 1.0, 0.01
 """What a single trial may take, to see whether the run is short, and to know what a strategy takes; the latter no more
 than this part of the run's time."""
+
+LINKS_HOLD_TIMES = 3.0
+"""A plan that was kept is not followed where links have become this many times as slow or as fast."""
 
 BRIEF_STEPS = 2000
 """Before a run of fewer steps layers are measured briefly: that takes as long as some ten of its steps."""
@@ -94,8 +97,7 @@ def choose(
     with keeping_freed():
         brief = not thorough and config.epochs * look.epoch_steps < BRIEF_STEPS
         rates = measure_rates(context, store, config, model, brief=brief)
-    measured = context.agree(lambda: None if (found := kept_links(mesh)) is None else found.to_json())
-    links = measure_links(context, quick=True) if measured is None else Links.from_json(measured)
+    links = links_here(context)
     limit = float("inf") if thorough else config.epochs * look.epoch
 
     def analyze() -> None:
@@ -143,7 +145,7 @@ def _kept(context: Context, config: Config, same: Mapping[str, Any], held: int) 
         return None
     plan = Plan.from_json(found)
     links = Links.from_json(plan.links or {})
-    if not links_hold(context, links):
+    if not links_hold(context, links, LINKS_HOLD_TIMES):
         return None
     if context.mesh.rank == 0:
         progress.say(f"the strategy was planned for such a run on {links.date[:10]}; partita plan measures anew")

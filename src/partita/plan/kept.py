@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from partita.comm.context import Context
 from partita.config import Config
 from partita.core.errors import ConfigError
 from partita.core.files import write_text
 from partita.core.mesh import Mesh
 from partita.core.plan import Plan
 from partita.graph.store import GraphStore
-from partita.plan.links import Links, cache_folder, links_file
+from partita.plan.links import Links, cache_folder, links_file, links_hold, measure_links
 
 _ANY = (
     "strategy", "replan", "epochs", "seed", "lr", "weight_decay", "momentum", "schedule", "lr_step", "lr_decay",
@@ -25,17 +27,39 @@ _ANY = (
 )  # fmt: skip
 """Settings on which a plan does not depend."""
 
+LINKS_HOLD_TIMES = 1.5
+"""Links that are this many times as slow or as fast as they were are measured again."""
 
-def kept_links(mesh: Mesh) -> Links | None:
-    """What ``partita measure`` has measured here, with as many workers, not too long ago."""
-    path = links_file(mesh.hosts, mesh.workers)
+
+def links_here(context: Context) -> Links:
+    """The links between the workers of a run: as ``partita measure`` or a plan has measured them here, not too long
+    ago, if they still are so; or else as they are measured now, quickly, for this plan and later ones. All workers call
+    this."""
+    mesh = context.mesh
+    for quick in (False, True):
+        kept = context.agree(partial(_kept_links, mesh, quick=quick))
+        if kept is not None and links_hold(context, links := Links.from_json(kept), LINKS_HOLD_TIMES):
+            return links
+    links = measure_links(context, quick=True)
+
+    def keep() -> None:
+        with suppress(OSError):  # without a folder for it, nothing is kept
+            links.save(links_file(mesh.hosts, mesh.workers, quick=True))
+
+    context.agree(keep)
+    return links
+
+
+def _kept_links(mesh: Mesh, *, quick: bool) -> dict[str, Any] | None:
+    """What was measured with as many workers, not too long ago."""
+    path = links_file(mesh.hosts, mesh.workers, quick=quick)
     if mesh.size == 1 or not path.exists():
         return None
     try:
         found = Links.load(path)
     except ConfigError:  # nobody has named the file, so it is not the user's to mend
         return None
-    return found if found.is_of_here else None
+    return found.to_json() if found.is_of_here else None
 
 
 def same_plan(made_for: Mapping[str, Any], config: Config, store: GraphStore) -> dict[str, Any]:

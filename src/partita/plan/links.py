@@ -32,9 +32,8 @@ REPEATS, QUICK_REPEATS = 9, 3
 STALE = timedelta(days=30)
 _AXIS_OF = {"same_host": "workers", "other_host": "hosts"}
 _COLUMNS = 64
-_PROBE_BYTES, _PROBE_TIMES = 2**18, 3.0
-"""Links are as they were measured where a message of so many bytes takes no more than so many times longer, and no
-less."""
+_PROBE_BYTES = 2**18
+"""Of a message that shows whether links still are as they were measured."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +198,12 @@ def _check(link: str, curve: Curve, where: str) -> None:
         )
 
 
-def links_file(hosts: int, workers: int) -> Path:
-    """Where what was measured with so many workers on each of so many hosts is kept."""
-    return cache_folder() / f"links-{hosts}x{workers}.json"
+def links_file(hosts: int, workers: int, *, quick: bool = False) -> Path:
+    """Where what was measured with so many workers on each of so many hosts is kept.
+
+    ``quick``: by a plan, and not by ``partita measure``.
+    """
+    return cache_folder() / f"links-{hosts}x{workers}{'-quick' if quick else ''}.json"
 
 
 def cache_folder() -> Path:
@@ -226,8 +228,9 @@ def measure_links(context: Context, *, quick: bool = False) -> Links:
     return Links(send, added, mesh.hosts, mesh.workers, machine(), now())
 
 
-def links_hold(context: Context, links: Links) -> bool:
-    """Whether links are still as they were measured, by one message over each. All workers call this."""
+def links_hold(context: Context, links: Links, times: float) -> bool:
+    """Whether one message over each link takes no more than so many times longer than was measured, and no less. All
+    workers call this."""
     for link, axis in _AXIS_OF.items():
         group = context.group(axis)
         if group.size == 1:
@@ -236,7 +239,7 @@ def links_hold(context: Context, links: Links) -> bool:
             return False
         found, _ = _taken(context.group(), _sender(group)(_PROBE_BYTES), QUICK_REPEATS)
         was = links.seconds_to_send(link, _PROBE_BYTES)
-        if not was / _PROBE_TIMES < found < was * _PROBE_TIMES:
+        if not was / times < found < was * times:
             return False
     return True
 

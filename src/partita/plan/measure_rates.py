@@ -52,7 +52,7 @@ from partita.tasks.task import key_of, make_task, seed_order, training_seeds
 from partita.tasks.times import TaskTimes
 
 REPEATS, LONG_SECONDS = 2, 0.1
-"""So often something is measured; once, if it takes so long, after one more to warm up."""
+"""So often something is measured, after one more to warm up; once, if it takes so long."""
 STEPS = 2
 """Steps whose blocks are computed, of the first one also half of them, and of as many blocks also half of the edges."""
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH, MOVED_ROWS = 1 << 16, 1 << 14, 128, 1 << 16
@@ -176,7 +176,7 @@ class _Bench:
     ) -> tuple[PerBlock, PerBlock]:
         """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
         data = data or self._data
-        blocks, seconds, kept = [], [], []
+        blocks, seconds, kept = list[Float[np.ndarray, "3"]](), list[float](), list[int]()
         for which, work in enumerate(works):
             for block in (work.block, *([_thinned(data, number, work.block)] if which < self._steps else [])):
                 forward = self._forward(data, number, replace(work, block=block), encodes=encodes)
@@ -185,9 +185,14 @@ class _Bench:
                     out = forward()
                     out.backward(torch.ones_like(out))
 
+                def compute_first(forward: Callable[[], Tensor] = forward) -> None:
+                    out, num_bytes = _kept_by(forward)
+                    kept.append(num_bytes)
+                    out.backward(torch.ones_like(out))
+
+                # No later block is larger than the first one, so what that has touched is warm.
+                seconds.append(self._median(compute, compute_first, warm=bool(blocks)))
                 blocks.append(self._size(block))
-                seconds.append(self._median(compute))
-                kept.append(_kept_bytes(forward))
         sizes = np.stack(blocks)
         return PerBlock.fitted(sizes, np.array(seconds)), PerBlock.fitted(sizes, np.array(kept, np.float64))
 
@@ -336,7 +341,7 @@ class _Bench:
                 out = forward()
                 out.backward(torch.ones_like(out))
 
-            kept = _kept_bytes(forward) / HANDLED_ROWS + 2 * self._learnt_width(kind) * self._dtype.itemsize
+            kept = _kept_by(forward)[1] / HANDLED_ROWS + 2 * self._learnt_width(kind) * self._dtype.itemsize
             found.append((self._median(compute) / HANDLED_ROWS, kept))
         return found
 
@@ -432,14 +437,24 @@ class _Bench:
         held = [*parameters, *parameters, *(each for each in states if isinstance(each, Tensor))]
         return seconds, sum(each.nbytes for each in held)
 
-    def _median(self, work: Callable[[], object]) -> float:
-        """Seconds, where all workers begin at the same time."""
+    def _median(
+        self, work: Callable[[], object], first: Callable[[], object] | None = None, *, warm: bool = False
+    ) -> float:
+        """Seconds, where all workers begin at the same time.
+
+        Args:
+            work: is done again and again.
+            first: the same, done instead the first time, which warms up; ``None``: ``work``.
+            warm: the first time counts as well where it takes long.
+        """
         found, begun = list[float](), self._begin()
-        while len(found) <= (1 if found and found[0] > LONG_SECONDS else self._repeats):  # the first one warms up
-            work()
+        while len(found) <= self._repeats:
+            (first or work)() if not found else work()
             now = time.perf_counter()
             found.append(now - begun)
             begun = now
+            if found[0] > LONG_SECONDS and (warm or len(found) > 1):
+                return found[-1]
         return statistics.median(found[1:])
 
     def _begin(self) -> float:
@@ -480,8 +495,8 @@ def _as_they_are(rows: Any) -> Any:
     return rows
 
 
-def _kept_bytes(forward: Callable[[], Tensor]) -> int:
-    """Bytes of the tensors that autograd keeps of a computation, and of its result."""
+def _kept_by(forward: Callable[[], Tensor]) -> tuple[Tensor, int]:
+    """The result of a computation, and the bytes of it and of the tensors that autograd keeps."""
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -492,4 +507,4 @@ def _kept_bytes(forward: Callable[[], Tensor]) -> int:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         out = forward()
     keep(out)
-    return max(1, sum(kept.values()))
+    return out, max(1, sum(kept.values()))

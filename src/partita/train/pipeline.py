@@ -6,8 +6,8 @@ depend on the threads: a stage makes the item of a step from the one that the st
 same to the bit without a pipeline.
 
 How far a stage may be ahead is counted from the item that the trainer has taken last, and not by what waits in front
-of the next stage: all workers that stop after the same step have then begun the same items, and can finish them with
-each other.
+of the next stage: all workers that stop after the same step may then begin the same items, and can finish them with
+each other; or they settle which of these any of them has begun, and make no others.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class Pipeline:
         spans: where the times of all stages are noted.
         streams: of the device that the stages work on.
         failed: called at once, from its thread, with what a stage has raised.
+        settle: called where the block ends before all is made and a stage exchanges something, with one past the last
+            step that each stage has begun; gives the largest of all workers. All workers end the block after the same
+            step. ``None``: whatever stages may begin by then is made.
     """
 
     def __init__(
@@ -74,8 +77,11 @@ class Pipeline:
         spans: Spans | None = None,
         streams: Streams | None = None,
         failed: Callable[[BaseException], None] = lambda error: None,
+        settle: Callable[[list[int]], list[int]] | None = None,
     ) -> None:
         self._stages, self._stop, self._ahead = tuple(stages), stop, ahead
+        self._settle, self._held = settle, False
+        self._ends: list[int] | None = None
         self._spans, self._streams, self._tell = spans or Spans(), streams or Streams(), failed
         # Each stage waits for its own, and is woken only where it can go on: to wake a thread for nothing takes the
         # interpreter from the one that trains.
@@ -107,6 +113,12 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None and self._shared and self._ahead > 0 and self._settle is not None:
+            with self._for_trainer:
+                self._held, begun = True, list(self._begun)
+            ends = self._settle(begun)
+            with self._for_trainer:
+                self._held, self._ends = False, ends
         with self._for_trainer:
             self._leaving = True
             self._abandoned = kind is not None
@@ -209,7 +221,7 @@ class Pipeline:
     def _ready(self, number: int) -> bool:
         """Whether a stage can begin its next step."""
         step, stage = self._begun[number], self._stages[number]
-        if stage.in_order and step - stage.at_once in self._making[number]:
+        if self._held or (stage.in_order and step - stage.at_once in self._making[number]):
             return False
         if step >= self._limit(number):
             return False
@@ -223,7 +235,11 @@ class Pipeline:
             return False
         # What others do with this worker must be done to the end.
         wanted = [later for later in range(number, len(self._stages)) if self._stages[later].in_order]
-        return all(self._begun[number] >= self._limit(later) for later in wanted)
+        return all(self._begun[number] >= self._end(later) for later in wanted)
+
+    def _end(self, number: int) -> int:
+        """One past the last step that a stage has to make once the block has ended."""
+        return self._limit(number) if self._ends is None else self._ends[number]
 
     def _next(self, number: int) -> tuple[int, Handed] | None:
         """The next step of a stage, and the item of the stage before; ``None`` where nothing is left to do."""

@@ -74,7 +74,7 @@ def _ends(job: Job, train_phase: TrainPhase, wanted: float, most: int = WARM_UP 
     # The stages are to be at work to the end, so they are told of all steps of the epoch.
     pipeline = Pipeline(
         train_phase.stages(), 0, train_phase.steps, job.config.prefetch, streams=train_phase.streams,
-        failed=job.team.context.fail,
+        failed=job.team.context.fail, settle=lambda begun: _largest(job.team.group, begun),
     )  # fmt: skip
     job.team.group.gather(0)
     begun, ends, steps = time.perf_counter(), list[float](), min(WARM_UP, train_phase.steps, most)
@@ -87,3 +87,8 @@ def _ends(job: Job, train_phase: TrainPhase, wanted: float, most: int = WARM_UP 
                 more = max(LEAST if seconds < wanted else LEAST_LONG, math.ceil(wanted / seconds))
                 steps = min(train_phase.steps, most, WARM_UP + more)
     return ends
+
+
+def _largest(group: Group, values: list[int]) -> list[int]:
+    """Position by position the largest of all workers."""
+    return [max(each) for each in zip(*group.gather(values), strict=True)]

@@ -97,6 +97,7 @@ def test_no_file(tmp_path):
 def test_where_it_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert links_file(2, 4) == tmp_path / "partita" / "links-2x4.json"
+    assert links_file(2, 4, quick=True) == tmp_path / "partita" / "links-2x4-quick.json"
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -116,3 +117,11 @@ def test_workers_measure_the_links_that_there_are(hosts):
 
 def test_links_that_are_no_longer_what_they_were_are_noticed():
     assert launch("planned:links_that_hold", 2) == [True, False, False]
+
+
+def test_links_are_measured_once_and_again_where_they_have_changed(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first, again, slow, anew, last = launch("planned:links_found_again", 2)
+    assert first == again
+    assert max(anew) < min(slow) / 50
+    assert anew == last

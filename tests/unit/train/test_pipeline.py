@@ -313,3 +313,49 @@ def test_what_others_take_part_in_is_done_to_the_end_with_a_look_ahead(ahead) ->
         found.append(done)
     assert found[0] == found[1]
     assert found[0]["sample"] == list(range(4 + 3 * ahead + 5))
+
+
+@pytest.mark.parametrize(("ahead", "look"), [(1, 0), (3, 0), (2, 4)])
+def test_workers_that_settle_it_make_only_what_one_of_them_has_begun(ahead, look) -> None:
+    """Every item needs all workers, who are not equally far when they stop after the same step."""
+    together = {name: [threading.Barrier(3) for _ in range(100)] for name in ("sample", "load")}
+    everybody, values = threading.Barrier(3), dict[int, list[int]]()
+    done = [{"sample": [], "load": []} for _ in range(3)]
+    blocked = threading.Event()
+
+    def settle(rank: int, begun: list[int]) -> list[int]:
+        values[rank] = begun
+        everybody.wait(20)
+        return [max(each) for each in zip(*values.values(), strict=True)]
+
+    def work(rank: int, name: str):
+        def make(step: int, item: object) -> int:
+            if rank and step >= 8:  # the first worker is ahead, and waits for others, as they leave
+                blocked.wait(20)
+            together[name][step].wait(20)
+            done[rank][name].append(step)
+            return step
+
+        return make
+
+    def run(rank: int) -> None:
+        after = {"after": look, "early": look}
+        stages = [
+            PipelineStage("sample", work(rank, "sample"), True),
+            PipelineStage("load", work(rank, "load"), True, **after),
+        ]
+        with Pipeline(stages, 0, 100, ahead, settle=lambda begun: settle(rank, begun)) as pipeline:
+            _take_all(pipeline, 3)
+            if rank == 0:
+                blocked.set()
+
+    before = threading.active_count()
+    workers = [threading.Thread(target=run, args=(rank,)) for rank in range(3)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join(30)
+    assert threading.active_count() == before
+    assert done[0] == done[1] == done[2]
+    most = [max(each) for each in zip(*values.values(), strict=True)]
+    assert done[0] == {"sample": list(range(most[0])), "load": list(range(most[1]))}
