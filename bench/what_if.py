@@ -9,8 +9,9 @@ step does f times what a step of the paper does. What is reported is a step divi
 sum of the gradients and the optimizer, whose size is that of the model. This is done here: the planner itself plans
 for the graph that it is given.
 
-A batch of the stand-in has a few seeds for each worker, and its slowest worker is slow by chance. So a strategy takes
-what the slowest worker takes over all sampled steps together, whose seeds are about those of one step of the paper.
+A batch of the stand-in has a few seeds for each worker, and its slowest worker is slow by chance, as is the one that
+sends most at an exchange. So all sampled steps, whose seeds are about those of one step of the paper, are priced as one
+step, with as many times the fixed times of one.
 
 Two stand-ins for each graph: R-MAT, whose quadrants are chosen so that the first percent of the nodes has about the
 share of accesses of APT's table 3; and a graph of communities (degree-corrected stochastic block model, 64
@@ -22,16 +23,32 @@ several times in nodes or edges. Parts of communities are made by spring+. Nothi
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
+import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rows import append_row, read_rows
+
+from partita.config import Config
+from partita.core.estimates import FileReads
+from partita.core.mesh import Mesh
+from partita.core.plan import Seconds
+from partita.core.records import TIERS, Traffic
+from partita.parallel.forecast import WorkerEstimate
+from partita.parallel.strategies import STRATEGIES
+from partita.plan.cost import Cost
+from partita.plan.described import described_links, described_rates
+from partita.plan.dryrun import DryRun
+from partita.plan.machine import Machine
+from partita.plan.rates import Rates
 
 MACHINES = Path(__file__).parents[1] / "examples" / "machines"
 STAGES = ("sample", "exchange", "load", "compute", "gradients")
@@ -130,8 +147,8 @@ def cells() -> Iterator[Cell]:
             # Fanouts are written as in DGL, input side first, and here seeds first.
             for fanout in ("5,10", "10,15", "10,15,20"):
                 yield apt("8b", f"fanout {','.join(reversed(fanout.split(',')))}", fanout=fanout)
-            for cache in (0.0, 1.0, 2.0, 8.0):
-                yield apt("8c", f"cache {cache:.0f} GiB", cache=cache)
+            for gib in (0.0, 1.0, 2.0, 8.0):
+                yield apt("8c", f"cache {gib:.0f} GiB", cache=gib)
             for hidden in (8, 32, 128, 512):
                 yield apt("9", f"4 x 4 GPUs, hidden {hidden}", hidden=hidden, hosts=4, workers=4)
             for hidden in (32, 128, 512):
@@ -145,7 +162,7 @@ def cells() -> Iterator[Cell]:
                 heads = {"heads": HEADS} if model == "gat" else {}
                 common = {"model": model, "hidden": 256, "fanout": "15,15,15", **heads}
                 fits = 8.0 if graph == "gsplit-orkut" else 0.0  # only there P3* caches
-                for system, strategy, cache, more in (
+                for system, strategy, gib, more in (
                     ("DGL", "gdp", 0.0, {}),
                     ("P3*", "nfp", fits, {}),
                     ("Quiver", "gdp", 8.0, {"cache_layout": "partitioned"}),
@@ -153,7 +170,7 @@ def cells() -> Iterator[Cell]:
                 ):
                     yield Cell(
                         "GSplit 3", graph, kind, "p3.8xlarge", f"{model} {system}", {**common, **more}, (strategy,),
-                        workers=4, cache=cache,
+                        workers=4, cache=gib,
                     )  # fmt: skip
 
 
@@ -209,18 +226,26 @@ def scaled(machine: Any, fraction: float) -> Any:
     return machine.model_copy(update=changes)
 
 
+def _added(shares: Sequence[WorkerEstimate]) -> WorkerEstimate:
+    """What a worker does in several steps, as if in one: in the ways of the first."""
+    first = shares[0]
+    return replace(
+        first,
+        messages=[sum(of, Traffic()) for of in zip(*(share.messages for share in shares), strict=True)],
+        far=[None if None in of else sum(of, Traffic()) for of in zip(*(share.far for share in shares), strict=True)],
+        counts=sum((share.counts for share in shares[1:]), first.counts),
+        row_bytes=tuple(map(sum, zip(*(share.row_bytes for share in shares), strict=True))),
+        files=sum((share.files for share in shares), FileReads()),
+        **{
+            name: np.sum([getattr(share, name) for share in shares], axis=0)
+            for name in ("blocks", "read", "taken", "given", "moved")
+        },
+    )
+
+
 def planned(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     """Every strategy of a cell, the fastest first."""
     import partita
-    from partita.config import Config
-    from partita.core.mesh import Mesh
-    from partita.core.plan import Seconds
-    from partita.core.records import TIERS
-    from partita.parallel.strategies import STRATEGIES
-    from partita.plan.cost import Cost, StepCost
-    from partita.plan.described import described_links, described_rates
-    from partita.plan.dryrun import DryRun
-    from partita.plan.machine import Machine
 
     fraction, mesh = GRAPHS[cell.graph].fraction, Mesh.of(0, cell.size, cell.workers)
     machine = Machine.load(MACHINES / f"{cell.machine}.yaml")
@@ -232,53 +257,47 @@ def planned(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     store, begun = partita.open(store_of(folder, cell)), time.monotonic()
     strategies = [STRATEGIES.find(name).of(layers) for name in cell.strategies]
     dry_run = DryRun(store, config, mesh, strategies, shards=cell.hosts > 1, cache_device="meta")
-    rates = described_rates(scaled(machine, fraction), config, dry_run.model, mesh)
-    links = described_links(scaled(machine, fraction), mesh)
     parameters = sum(each.nbytes for each in dry_run.model.parameters())
 
-    def cost(strategy: Any, engine: Any, links: Any) -> Cost:
-        return Cost(
-            engine, strategy.axis, mesh, rates, links, parameter_bytes=parameters, row_bytes=dry_run.row_bytes,
-            ahead=0, held=config.cache,
-        )  # fmt: skip
+    @cache
+    def prices(part: float) -> tuple[Rates, dict[Any, Cost]]:
+        """Where fixed times are so large a part of what they are."""
+        rates = described_rates(scaled(machine, part), config, dry_run.model, mesh)
+        links = described_links(scaled(machine, part), mesh)
+        return rates, {
+            strategy: Cost(
+                engine, strategy.axis, mesh, rates, links, parameter_bytes=parameters, row_bytes=dry_run.row_bytes,
+                ahead=0, held=config.cache,
+            )
+            for strategy, engine in dry_run.engines.items()
+        }  # fmt: skip
 
-    costs = {strategy: cost(strategy, engine, links) for strategy, engine in dry_run.engines.items()}
-    together: dict[Any, StepCost] = {}
-    slowest = {each: Seconds() for each in costs}
-    memory, sent = ({each: np.zeros(mesh.size) for each in costs} for _ in range(2))
-    tiers = {each: np.zeros(len(TIERS)) for each in costs}
-    steps = 0
-    for step in dry_run.steps(seconds=SECONDS):
-        steps += 1
-        for each, shares in step.items():
-            of_step = costs[each].of_step(shares)
-            together[each] = together[each] + of_step if each in together else of_step
-            slowest[each] += of_step.seconds
-            memory[each] += [costs[each].memory(share) for share in shares]
-            sent[each] += [share.traffic.total for share in shares]
-            tiers[each] += np.sum([share.row_bytes for share in shares], 0)
-        if steps == STEPS:
-            break
-    same = described_rates(machine, config, dry_run.model, mesh).optimizer
-    gradients = cost(*next(iter(dry_run.engines.items())), described_links(machine, mesh)).gradients
+    sampled = list(itertools.islice(dry_run.steps(seconds=SECONDS), STEPS))
+    steps, (same, of_paper) = len(sampled), prices(1.0)
 
-    def at_full_size(seconds: Seconds) -> Seconds:
-        """A step of the paper, from all sampled steps."""
-        step = seconds.scaled(1 / steps)
-        step = replace(step, compute=step.compute - rates.optimizer, gradients=0.0).scaled(1 / fraction)
-        return replace(step, compute=step.compute + same, gradients=gradients)
+    def seconds_of(strategy: Any, shares: Sequence[WorkerEstimate], part: float) -> Seconds:
+        """A step of the paper, from shares that are so large a part of its own; the model has its size in any case."""
+        rates, costs = prices(part)
+        found = costs[strategy].of_step(shares).seconds
+        found = replace(found, compute=found.compute - rates.optimizer, gradients=0.0).scaled(1 / part)
+        return replace(found, compute=found.compute + same.optimizer, gradients=of_paper[strategy].gradients)
 
     found = []
-    for each in costs:
-        step = at_full_size(together[each].seconds)
-        need = (memory[each].max() / steps - rates.model_bytes) / fraction + rates.model_bytes
-        in_tiers = dict(zip(TIERS, (tiers[each] / steps / fraction).tolist(), strict=True))
+    for each in dry_run.engines:
+        of_steps = [of_all[each] for of_all in sampled]
+        together = [_added(of_worker) for of_worker in zip(*of_steps, strict=True)]
+        step = seconds_of(each, together, steps * fraction)
+        memory = [sum(map(of_paper[each].memory, of_worker)) / steps for of_worker in zip(*of_steps, strict=True)]
+        need = (max(memory) - same.model_bytes) / fraction + same.model_bytes
+        tiers = np.sum([share.row_bytes for share in together], 0) / steps / fraction
+        in_tiers = dict(zip(TIERS, tiers.tolist(), strict=True))
         found.append({
             "figure": cell.figure, "graph": cell.graph, "kind": cell.kind, "label": cell.label, "hosts": cell.hosts,
             "workers": cell.workers, "strategy": each.name, "step_seconds": step.total, **step.to_json(),
-            "sent_bytes": round(sent[each].sum() / steps / fraction), "row_bytes_host": round(in_tiers["host"]),
-            "row_bytes_cache": round(in_tiers["cache"]), "memory_bytes": round(need),
-            "fits": need <= machine.processor.memory.value, "noisy_step_seconds": at_full_size(slowest[each]).total,
+            "sent_bytes": round(sum(share.traffic.total for share in together) / steps / fraction),
+            "row_bytes_host": round(in_tiers["host"]), "row_bytes_cache": round(in_tiers["cache"]),
+            "memory_bytes": round(need), "fits": need <= machine.processor.memory.value,
+            "noisy_step_seconds": statistics.fmean(seconds_of(each, of, fraction).total for of in of_steps),
             "fraction": fraction, "sampled_steps": steps, "plan_seconds": time.monotonic() - begun,
         })  # fmt: skip
     found.sort(key=lambda row: row["step_seconds"])

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from partita.comm.group import sum_bytes
-from partita.core.adding import Adding
 from partita.core.estimates import FileReads
 from partita.core.mesh import Mesh
 from partita.core.plan import Seconds
@@ -102,8 +101,8 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
-class StepCost(Adding):
-    """What all workers do in a step, or in several together: adds up with ``+``.
+class StepCost:
+    """What all workers do in a step.
 
     While a trainer computes a batch, the next ones are sampled and their rows read and sent, so a step takes as long as
     what is busy longest: a worker's processor, a stage, or the links. At an exchange workers wait for each other, so

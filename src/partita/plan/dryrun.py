@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
@@ -53,8 +54,9 @@ from partita.tasks.times import TaskTimes, TimedTask
 
 CACHE_STEPS = 64
 """Steps from which follows how often rows are read, at most."""
+LEAST_AHEAD = 9
 KEPT_BYTES = 512 * 2**20
-"""Of sampled steps that are kept to foresee them together, about."""
+"""Of sampled steps that are kept to foresee them together: how many at least, and bytes at most, about."""
 _DEALT = "hosts hold shards without hot rows, as partita shard makes them"
 _MASKS = 16
 """So many times its id a source takes, about: masks of who asks for it, at every layer and tier."""
@@ -222,8 +224,8 @@ class DryRun:
     def steps(self, *, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
         """Steps of epoch 0, until so much wall-clock time has passed; at least one: what each worker will do in it.
 
-        Where rows come and go, as many steps as about that time allows are sampled after the first one, and then
-        foreseen together.
+        Where rows come and go, the first step is foreseen for all strategies; then some steps are sampled, as many as
+        are foreseen in about that time, but :data:`LEAST_AHEAD` in any case, and foreseen together.
         """
         if self.looks_ahead:
             yield from self._foreseen_ahead(seconds)
@@ -251,20 +253,20 @@ class DryRun:
 
     def _foreseen_ahead(self, seconds: float) -> Iterator[dict[Strategy, list[WorkerEstimate]]]:
         """The first step, for which no rows are kept whatever is known ahead; then more of them, foreseen together."""
-        begun, takes, windows = time.monotonic(), 0.0, dict[Strategy, int]()
+        takes, windows = list[float](), dict[Strategy, int]()
         self._keeps = max(1, self._keeps)
         first, shared = dict[Strategy, list[WorkerEstimate]](), _Shared()
         for strategy, engine in self.engines.items():
             self._fill(strategy, engine, shared)
             drawn, dealt, now = self._drawn(0), self._dealt(0, strategy), time.monotonic()
             found = estimate_step(engine, drawn, dealt, self._mesh)
-            takes += (time.monotonic() - now) / len(self.engines)
+            takes.append(time.monotonic() - now)
             forget_workers(engine)
             first[strategy], windows[strategy] = found.shares, self._window(found.reads)
         self.notes = [*_notes_ahead(self.config, 1, self.num_steps, max(windows.values())), *self.notes]
         yield first
         windows = {strategy: windows[strategy] for strategy in self.engines}
-        steps = self._sampled_ahead(seconds - (time.monotonic() - begun), takes * len(windows))
+        steps = self._sampled_ahead(seconds, statistics.median(takes) * len(windows))
         self.notes[0] = _notes_ahead(self.config, steps, self.num_steps, max(windows.values()))[0]
         if steps == 1:
             return
@@ -282,11 +284,10 @@ class DryRun:
             yield {strategy: estimates[number].shares for strategy, estimates in together.items()}
 
     def _sampled_ahead(self, seconds: float, takes: float) -> int:
-        """Sample the first steps of an epoch, in about so many seconds; a step takes others to be foreseen."""
-        begun = time.monotonic()
-        size = _bytes_of(self._drawn(0))
-        takes += time.monotonic() - begun
-        steps = min(self.num_steps, max(1, int(min(seconds / takes, KEPT_BYTES / size))))
+        """Sample the first steps of an epoch: as many as are foreseen in about so many seconds, where one takes others,
+        and some in any case, as it takes some to see which rows are kept."""
+        fit = int(KEPT_BYTES / _bytes_of(self._drawn(0)))
+        steps = max(1, min(self.num_steps, fit, max(LEAST_AHEAD, int(seconds / takes))))
         self._keeps = max(steps, self._keeps)
         with progress.task("dry run", total=steps, unit="steps") as task:
             for step in range(steps):

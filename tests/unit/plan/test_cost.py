@@ -156,7 +156,6 @@ def test_exchanges_never_make_a_step_shorter(ahead, parts, waits, idle):
     busy = of_two(list(seconds), list(exchanges), waits, ahead=tuple(ahead))
     assert some.seconds.total <= busy.seconds.total * (1 + 1e-9)
     assert busy.seconds.total >= slowest * (1 - 1e-9)
-    assert (some + some).seconds.total == pytest.approx(2 * some.seconds.total)
 
 
 def test_a_sum_over_all_workers_leaves_every_host_once(store):
