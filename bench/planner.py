@@ -19,7 +19,8 @@ In cells with ``rows`` "shards" every host has the edges of the whole graph, and
 those with "shards, 10%" every worker caches a tenth of the bytes of all rows (by in-degree), with "shards, ahead 10%"
 those that the batches known ahead use. With "files, 25%" every host has all rows, in a file, and a worker keeps a
 quarter of them in memory. With "learnt" a row of as many columns as the cell says is learnt of every node, beside its
-few features. Else every host has all rows in memory.
+few features. Else every host has all rows in memory. With ``--cells-beside`` there are cells of graphs with the degrees
+of ogbn-products, and of typed graphs with the relations of IGB-Heterogeneous, on which an R-GCN is trained.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ GRID: dict[str, tuple[Any, ...]] = {
     "fanout": ("10,5", "10,10,10", "20,15,10"),
     "rows": ("whole", "shards", "shards, 10%", "shards, ahead 10%", "files, 25%", "learnt"),
 }
+GRIDS_BESIDE: tuple[dict[str, tuple[Any, ...]], ...] = (
+    {**GRID, "graph": ("products",), "rows": ("whole", "shards", "shards, ahead 10%")},
+    {**GRID, "graph": ("typed",), "model": ("rgcn",), "rows": ("whole", "files, 25%")},
+)
+"""Of other shapes of graphs, and models for these."""
 STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit")
 STAGES = ("sample", "exchange", "load", "compute", "gradients")
 KEY = tuple(GRID)
@@ -68,6 +74,8 @@ FIELDS = (
 STEPS, BATCH, CLASSES, HEADS = 20, 256, 16, 4
 FEATURES_BESIDE = 8
 """Columns of features where rows are learnt."""
+TYPED_PAPERS = 0.18
+"""Which part of the nodes of a typed graph are papers, whose classes are learned."""
 EPOCHS = 20
 """Of the run that is planned."""
 SHORT_RUN = 60.0
@@ -103,6 +111,20 @@ def cells(count: int, count_of_shards: int, count_ahead: int, count_learnt: int,
     return [cell for group, share in zip(groups.values(), shares, strict=True) for cell in group[:share]]
 
 
+def cells_beside(count: int, draw: int) -> list[Cell]:
+    """So many cells of the other grids, as many of each, of each link and number of workers."""
+    found = list[Cell]()
+    for other in GRIDS_BESIDE:
+        groups: dict[tuple[Any, ...], list[Cell]] = {}
+        grid = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*other.values())]
+        for cell in sorted(grid, key=lambda cell: _hash("draw", cell, draw)):
+            if not cell["rows"].startswith("shards") or cell["link"] != "loopback":
+                groups.setdefault((cell["link"], cell["workers"]), []).append(cell)
+        share = -(-count // (len(GRIDS_BESIDE) * len(groups)))
+        found += [cell for group in groups.values() for cell in group[:share]]
+    return found
+
+
 def held_out(cell: Cell, draw: int) -> bool:
     """Whether nothing may be tuned on a cell: a third of all."""
     return _hash("kept for the end", cell, draw) % 3 == 0
@@ -132,11 +154,15 @@ def graph_of(folder: Path, cell: Cell, scale: int) -> str:
     whole = folder / f"whole-{name}"
     if cell["graph"] == "rmat":
         partita.generate_rmat(whole, scale=scale, edge_factor=8, undirected=True, **common)
+    elif cell["graph"] == "typed":
+        seeds = (BATCH * STEPS / (TYPED_PAPERS * nodes), 1 / nodes, 0)
+        partita.generate_typed(whole, scale=TYPED_PAPERS * nodes / 100_000, **{**common, "split": seeds})
     else:
-        partita.generate_sbm(whole, num_nodes=nodes, **common)
+        like_products = {"average_degree": 50.5, "homophily": 0.5, "power_law": 2.5}
+        partita.generate_sbm(whole, num_nodes=nodes, **common, **(like_products if cell["graph"] == "products" else {}))
     partita.partition(whole, folder / name, parts=cell["workers"])
     shutil.rmtree(whole)
-    for host in range(2 if cell["link"] != "loopback" else 0):
+    for host in range(2 if cell["link"] != "loopback" and cell["graph"] != "typed" else 0):
         partita.shard(folder / name, folder / f"{name}-{host}", host=host, hosts=2, topology="replicated")
     return str(folder / name)
 
@@ -362,6 +388,7 @@ def main() -> None:
     parser.add_argument("--cells-of-shards", type=int, default=24)
     parser.add_argument("--cells-ahead", type=int, default=0)
     parser.add_argument("--cells-learnt", type=int, default=0)
+    parser.add_argument("--cells-beside", type=int, default=0)
     parser.add_argument("--draw", type=int, default=2, help="another number draws other cells")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further cell of a group after so long")
     parser.add_argument("--scale", type=int, help="the graphs have 2^scale nodes (16; quick: 13)")
@@ -378,6 +405,7 @@ def main() -> None:
         done = {key_of(row) for row in read_rows(options.out)}
         of_kinds = (options.cells, options.cells_of_shards, options.cells_ahead, options.cells_learnt)
         wanted = cells(*((6, 8, 10, 8) if options.quick else of_kinds), options.draw)
+        wanted += cells_beside(options.cells_beside, options.draw)
         wanted = [cell for cell in wanted if cell["link"] in options.links]
         if options.part != "all":
             wanted = [cell for cell in wanted if held_out(cell, options.draw) == (options.part == "held out")]

@@ -25,6 +25,7 @@ from partita.plan.dryrun import DryRun
 from partita.plan.links import Links
 from partita.plan.rates import Rates
 from partita.plan.trials import Correction, Trial, divided
+from partita.setup.runtime import threads
 
 ERROR, LEAST_ERROR = 0.25, 0.1
 """What estimates of strategies that were not tried out are off by, in the geometric mean: what is thought before there
@@ -294,15 +295,16 @@ def make_estimates(
     found = {strategy: Estimate(Counts.zero(len(rates.stages))) for strategy in costs}
     summed = mesh.size * sum_bytes(parameter_bytes, mesh.size) if mesh.size > 1 else 0
     sampled = 0
-    for step in dry_run.steps(seconds=seconds):
-        sampled += 1
-        for strategy, shares in step.items():
-            found[strategy].add(costs[strategy], shares, summed)
-        if precise and sampled == 1:
-            dry_run.keep(_worth_following(found, costs, step) if dry_run.looks_ahead else _may_win(found))
-        taken = [[seconds.total for seconds, _ in found[each].taken] for each in dry_run.engines]
-        if precise and not dry_run.looks_ahead and _is_precise(np.array(taken).T):
-            break
+    with threads(1):  # what is done for a strategy is small: others would be woken for it again and again
+        for step in dry_run.steps(seconds=seconds):
+            sampled += 1
+            for strategy, shares in step.items():
+                found[strategy].add(costs[strategy], shares, summed)
+            if precise and sampled == 1:
+                dry_run.keep(_worth_following(found, costs, step) if dry_run.looks_ahead else _may_win(found))
+            taken = [[seconds.total for seconds, _ in found[each].taken] for each in dry_run.engines]
+            if precise and not dry_run.looks_ahead and _is_precise(np.array(taken).T):
+                break
     if dry_run.looks_ahead:
         for estimate in found.values():
             estimate.cold = estimate.steps // COLD_PART

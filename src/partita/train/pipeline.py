@@ -113,20 +113,23 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._shared and self._ahead > 0 and self._settle is not None:
+        try:
+            if kind is None and self._shared and self._ahead > 0 and self._settle is not None:
+                with self._for_trainer:
+                    self._held, begun = True, list(self._begun)
+                self._ends = self._settle(begun)
+        except BaseException as failure:
+            kind = type(failure)
+            raise
+        finally:
             with self._for_trainer:
-                self._held, begun = True, list(self._begun)
-            ends = self._settle(begun)
-            with self._for_trainer:
-                self._held, self._ends = False, ends
-        with self._for_trainer:
-            self._leaving = True
-            self._abandoned = kind is not None
-            self._wake()
-        for thread, in_order in self._threads:
-            # After an error other workers may never come to an exchange that a thread is in.
-            if not (in_order and self._abandoned):
-                thread.join()
+                self._held, self._leaving = False, True
+                self._abandoned = kind is not None
+                self._wake()
+            for thread, in_order in self._threads:
+                # After an error other workers may never come to an exchange that a thread is in.
+                if not (in_order and self._abandoned):
+                    thread.join()
         if kind is None and self._failure is not None and self._shared:
             raise self._failure  # others wait for what was not made
 

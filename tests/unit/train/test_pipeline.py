@@ -359,3 +359,15 @@ def test_workers_that_settle_it_make_only_what_one_of_them_has_begun(ahead, look
     assert done[0] == done[1] == done[2]
     most = [max(each) for each in zip(*values.values(), strict=True)]
     assert done[0] == {"sample": list(range(most[0])), "load": list(range(most[1]))}
+
+
+def test_an_error_while_workers_settle_what_they_make_leaves_no_thread() -> None:
+    def settle(begun: list[int]) -> list[int]:
+        raise ValueError(f"{len(begun)} stages")
+
+    pipeline = Pipeline([_square(True), _text(True)], 0, 1000, 3, settle=settle)
+    with pytest.raises(ValueError, match="2 stages"), pipeline:
+        pipeline.take()
+    for thread, _ in pipeline._threads:
+        thread.join(5)
+        assert not thread.is_alive()
