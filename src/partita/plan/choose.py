@@ -100,7 +100,7 @@ def choose(
     links = links_here(context)
     limit = float("inf") if thorough else config.epochs * look.epoch
 
-    def analyze() -> None:
+    def analyze() -> float:
         seconds = min(DRY_RUN_SECONDS, (AHEAD_SHARE if planner.dry_run.looks_ahead else DRY_RUN_SHARE) * limit)
         memory = config.memory_per_worker or available_bytes(mesh.workers) + held
         planner.estimates = make_estimates(
@@ -108,8 +108,9 @@ def choose(
         )
         planner.estimates.look = planner.plain, look
         planner.estimates.epochs()  # raises where nothing fits
+        return planner.estimates.took(planner.plain, look)
 
-    context.agree(analyze)
+    limit *= context.agree(analyze) / look.epoch
     now = time.monotonic()
     until = min(now + TRIALS_SECONDS, max(now + LEAST_TRIALS_SHARE * limit, begun + PLANNING_SHARE * limit))
     seconds = min(TRIAL_SECONDS, TRIAL_SHARE * limit)

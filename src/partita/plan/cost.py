@@ -71,6 +71,15 @@ class Estimate:
         seconds, latency = zip(*self.taken[self.cold :], strict=True)
         return sum(seconds, Seconds()).scaled(1 / len(seconds)), sum(latency) / len(latency)
 
+    def between(self, first: int, last: int) -> tuple[Seconds, float]:
+        """The mean of the steps ``first`` to ``last - 1``, of both; for those of them that are not there, that of
+        :attr:`step`."""
+        there, (seconds, latency) = self.taken[first:last], self.step
+        count = last - first
+        others = count - len(there)
+        seconds = sum((each for each, _ in there), seconds.scaled(others)).scaled(1 / count)
+        return seconds, (sum(each for _, each in there) + others * latency) / count
+
     @property
     def row_sources(self) -> dict[str, int]:
         """Bytes of input rows by where they are read, over all workers.

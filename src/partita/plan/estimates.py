@@ -90,11 +90,29 @@ class Estimates:
         return self.steps / self.found[strategy].steps
 
     def _shown(self) -> list[tuple[Seconds, float, float]]:
-        """Of every strategy that was tried, what was estimated, the latency in it, and what it took."""
+        """Of every strategy that was tried, what was estimated of the steps that were timed, the latency in it, and
+        what they took; all as if an epoch had only such steps."""
         shown = [*self.trials.items()]
         if self.look is not None and self.look[0] not in self.trials and self.look[0] in self.found:
             shown.append(self.look)
-        return [(self.foreseen(each), self._latency(each), trial.epoch) for each, trial in shown]
+        return [(*self._as_timed(each, trial), trial.epoch) for each, trial in shown]
+
+    def _as_timed(self, strategy: Strategy, trial: Trial) -> tuple[Seconds, float]:
+        """Seconds of an epoch, and the latency in them, if all steps were as those that a trial has timed.
+
+        Where rows come and go, a trial begins with none kept, and an epoch takes less than its first steps say.
+        """
+        estimate = self.found[strategy]
+        if not estimate.cold:
+            return self.foreseen(strategy), self._latency(strategy)
+        seconds, latency = estimate.between(trial.first, trial.first + trial.steps // trial.times)
+        return seconds.scaled(self.steps), latency * self.steps
+
+    def took(self, strategy: Strategy, trial: Trial) -> float:
+        """Seconds of an epoch, by a trial."""
+        if strategy not in self.found:
+            return trial.epoch
+        return trial.epoch * self.foreseen(strategy).total / self._as_timed(strategy, trial)[0].total
 
     @property
     def correction(self) -> Correction:
@@ -150,7 +168,7 @@ class Estimates:
                 continue
             trial = self.trials.get(strategy)
             corrected = correction.of(self.foreseen(strategy), self._latency(strategy))
-            found[strategy] = corrected if trial is None else divided(corrected, trial.epoch)
+            found[strategy] = corrected if trial is None else divided(corrected, self.took(strategy, trial))
         return dict(sorted(found.items(), key=lambda each: each[1].total))
 
     def add(self, strategy: Strategy, trial: Trial) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -53,6 +54,8 @@ from partita.tasks.times import TaskTimes
 
 REPEATS, LONG_SECONDS = 2, 0.1
 """So often something is measured, after one more to warm up; once, if it takes so long."""
+MOST_REPEATS, ENOUGH_SECONDS = 5, 0.06
+"""What is quick is measured more often: so often, or for so long."""
 STEPS = 2
 """Steps whose blocks are computed, of the first one also half of them, and of as many blocks also half of the edges."""
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH, MOVED_ROWS = 1 << 16, 1 << 14, 128, 1 << 16
@@ -218,8 +221,11 @@ class _Bench:
 
     def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
-        found, composes = [], self._composes
-        for of_step in (works[0], *works[:: 1 if self._steps > 1 else 2]):  # the first one warms up
+        found, took, composes = list[float](), list[float](), self._composes
+        whole = works[:: 1 if self._steps > 1 else 2]
+        for of_step in (works[0], *itertools.islice(itertools.cycle(whole), max(len(whole), MOST_REPEATS))):
+            if len(found) > len(whole) and not any(self._group.gather(_may_be_luck(took[1:]))):
+                break
             nodes, given = self._given(of_step[0])
             rows = self._rows(of_step[0], nodes, in_place=self._in_place)
             begun = self._begin()
@@ -231,12 +237,12 @@ class _Bench:
                 for layer, work in enumerate(of_step, start=1):
                     h = self._data.forward(layer, work, h)
             h.sum().backward()
-            seconds = time.perf_counter() - begun
+            took.append(seconds := time.perf_counter() - begun)
             alone = sum(stage.of(self._size(work.block)) for stage, work in zip(stages, of_step, strict=True))
             if isinstance(rows, RowsByType) and not composes:
                 alone += sum(each * len(at) for each, at in zip(encoding, rows.at, strict=True))
             found.append(seconds / alone)
-        return statistics.median(found[1:])
+        return statistics.median(found[1:])  # the first one warms up
 
     def _size(self, block: Block) -> Float[np.ndarray, "3"]:
         """Destinations, sources and edges."""
@@ -448,7 +454,7 @@ class _Bench:
             warm: the first time counts as well where it takes long.
         """
         found, begun = list[float](), self._begin()
-        while len(found) <= self._repeats:
+        while len(found) <= self._repeats or _may_be_luck(found[1:]):
             (first or work)() if not found else work()
             now = time.perf_counter()
             found.append(now - begun)
@@ -489,6 +495,11 @@ def _thinned(data: Data, layer: int, block: Block) -> Block:
     columns = block.of_edges(kept)
     block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], transposed=None, **columns)
     return block if block.src is None else data.worker.prepared(layer, block)
+
+
+def _may_be_luck(seconds: Sequence[float]) -> bool:
+    """Whether it is worth to measure once more what took so long each time."""
+    return len(seconds) < MOST_REPEATS and sum(seconds) < ENOUGH_SECONDS
 
 
 def _as_they_are(rows: Any) -> Any:

@@ -30,6 +30,7 @@ class Trial:
         step: seconds of a step.
         peak_bytes: private memory of the worker that took most, above what it held before.
         times: how often the strategy was tried out.
+        first: steps of the epoch that came before those that were timed, each time.
     """
 
     steps: int
@@ -38,6 +39,7 @@ class Trial:
     step: float
     peak_bytes: int = 0
     times: int = 1
+    first: int = 0
 
     def joined(self, other: Trial) -> Trial:
         """Both together: means, weighted by the steps."""
@@ -47,7 +49,7 @@ class Trial:
             for mine, theirs in ((self.begin, other.begin), (self.step, other.step))
         )
         peak = max(self.peak_bytes, other.peak_bytes)
-        return Trial(steps, self.epoch_steps, begin, step, peak, self.times + other.times)
+        return Trial(steps, self.epoch_steps, begin, step, peak, self.times + other.times, self.first)
 
     @property
     def epoch(self) -> float:

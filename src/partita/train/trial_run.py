@@ -43,15 +43,15 @@ def trial_run(prepare: Callable[[], Job], seconds: float, held: int = 0) -> Tria
     # At the end of the block memory goes back to the system, so that the next trial shows what that one needs.
     with keeping_freed():
         with memory.watching():
-            group, steps, epoch_steps, begin, step = _timed(prepare(), seconds)
+            group, first, steps, epoch_steps, begin, step = _timed(prepare(), seconds)
         gc.collect()  # a job is full of cycles
     begins, takes, peaks = zip(*group.gather([begin, step, memory.peak_bytes]), strict=True)
-    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks) + held)
+    return Trial(steps, epoch_steps, statistics.fmean(begins), statistics.fmean(takes), max(peaks) + held, first=first)
 
 
-def _timed(job: Job, wanted: float) -> tuple[Group, int, int, float, float]:
-    """The workers; how many steps were timed, and how many an epoch has; seconds that an epoch takes more than its
-    steps, and that a step takes."""
+def _timed(job: Job, wanted: float) -> tuple[Group, int, int, int, float, float]:
+    """The workers; the first step that was timed, how many were, and how many an epoch has; seconds that an epoch takes
+    more than its steps, and that a step takes."""
     state = TrainState(counts=Counts.zero(job.config.layers))
     with closing(job.views):
         with job.team.sending_for("start"):
@@ -65,7 +65,7 @@ def _timed(job: Job, wanted: float) -> tuple[Group, int, int, float, float]:
         if max(job.team.group.gather(begin / (epoch_steps * step))) > LONG_BEGIN:
             begin = min(begin, max(0.0, _ends(job, train_phase, wanted, most=1)[0] - step))
         job.views.leave()
-    return job.team.group, len(ends) - first, epoch_steps, begin, step
+    return job.team.group, first, len(ends) - first, epoch_steps, begin, step
 
 
 def _ends(job: Job, train_phase: TrainPhase, wanted: float, most: int = WARM_UP + MOST) -> list[float]:

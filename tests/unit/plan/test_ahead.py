@@ -24,6 +24,7 @@ from partita.plan.choose import made_for
 from partita.plan.cost import Estimate
 from partita.plan.dryrun import LEAST_AHEAD, DryRun
 from partita.plan.estimates import Estimates
+from partita.plan.trials import Trial
 from partita.report.terminal import plan_tables
 from partita.testing.graphs import small_random_store
 from partita.testing.workers import run_workers
@@ -223,6 +224,31 @@ def test_steps_that_begin_without_kept_rows_do_not_stand_for_an_epoch(folder) ->
     later = loads[len(loads) // 3 :]
     assert plan.foreseen(strategy).load == pytest.approx(plan.steps * sum(later) / len(later))
     assert plan.foreseen(strategy).load != pytest.approx(sum(loads), rel=1e-3)
+
+
+def test_a_trial_is_compared_with_the_steps_that_it_took(folder) -> None:
+    """It begins with no rows kept, so its steps take more than those of an epoch do."""
+    plan = planned(GraphStore.open(folder / "2"), Machine(file_byte=1e-6), **settings_of({**FILES, "look_ahead": 3}))
+    strategy = next(each for each in plan.found if each.name == "gdp")
+    steps = [seconds.total for seconds, _ in plan.found[strategy].taken]
+    assert sum(steps[:4]) / 4 > 1.1 * plan.foreseen(strategy).total / plan.steps
+    for first, count, times in ((0, 4, 1), (2, 3, 1), (1, 4, 2)):
+        took = 2 * sum(steps[first : first + count]) / count
+        trial = Trial(count * times, plan.steps, 0.0, took, times=times, first=first)
+        assert plan.took(strategy, trial) == pytest.approx(2 * plan.foreseen(strategy).total)
+        plan.trials = {strategy: trial}
+        assert plan.epochs()[strategy].total == pytest.approx(2 * plan.foreseen(strategy).total)
+        ((estimated, _, shown),) = plan._shown()
+        assert shown / estimated.total == pytest.approx(2)
+
+
+def test_steps_that_were_not_foreseen_are_as_later_ones(folder) -> None:
+    plan = planned(GraphStore.open(folder / "2"), Machine(file_byte=1e-6), **settings_of({**FILES, "look_ahead": 3}))
+    estimate = next(estimate for each, estimate in plan.found.items() if each.name == "gdp")
+    steps, later = [seconds.total for seconds, _ in estimate.taken], estimate.step[0].total
+    assert estimate.between(0, len(steps))[0].total == pytest.approx(sum(steps) / len(steps))
+    assert estimate.between(len(steps) - 2, len(steps) + 3)[0].total == pytest.approx((sum(steps[-2:]) + 3 * later) / 5)
+    assert estimate.between(len(steps), len(steps) + 1)[0].total == pytest.approx(later)
 
 
 def test_before_a_run_few_strategies_are_followed_to_see_what_they_keep(folder, monkeypatch) -> None:
