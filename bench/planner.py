@@ -61,6 +61,7 @@ GRIDS_BESIDE: tuple[dict[str, tuple[Any, ...]], ...] = (
     {**GRID, "graph": ("typed",), "model": ("rgcn",), "rows": ("whole", "files, 25%")},
 )
 """Of other shapes of graphs, and models for these."""
+BESIDE = tuple(graph for grid in GRIDS_BESIDE for graph in grid["graph"])
 STRATEGIES = ("gdp", "nfp", "snp", "dnp", "gsplit")
 STAGES = ("sample", "exchange", "load", "compute", "gradients")
 KEY = tuple(GRID)
@@ -292,6 +293,7 @@ def tables(rows: list[Cell]) -> str:
             by_cell.setdefault(key_of(row), []).append(row)
     groups = {
         "all": list(by_cell.values()),
+        "shards, with any cache": [found for key, found in by_cell.items() if key[-1].startswith("shards")],
         "tuned on": [found for found in by_cell.values() if found[0]["held_out"] != "1"],
         "held out": [found for found in by_cell.values() if found[0]["held_out"] == "1"],
         **{
@@ -305,6 +307,7 @@ def tables(rows: list[Cell]) -> str:
             rows: [found for found in by_cell.values() if (found[0].get("rows") or WHOLE) == rows]
             for rows in GRID["rows"]
         },
+        **{graph: [found for key, found in by_cell.items() if graph in key] for graph in GRID["graph"] + BESIDE},
     }
     columns = (
         "", "cells", "picks within 5 % of the best", "worst pick", "tried out: median off", "90th percentile",
@@ -313,14 +316,32 @@ def tables(rows: list[Cell]) -> str:
     )  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     gains = [
-        "| | " + " | ".join(f"over always `{name}`" for name in STRATEGIES) + " |",
-        "|---|" + "---|" * len(STRATEGIES),
+        "| | " + " | ".join(f"over always `{name}`" for name in STRATEGIES) + " | the best over always `gdp` |",
+        "|---|" + "---|" * (1 + len(STRATEGIES)),
     ]
     for name, cells_of in groups.items():
         if cells_of:
             lines.append(f"| {name} | {' | '.join(_accuracy(cells_of))} |")
-            gains.append(f"| {name} | " + " | ".join(_gain(cells_of, each) for each in STRATEGIES) + " |")
-    return "\n".join([*lines, "", *gains, "", *_misses(groups["all"])]) + "\n"
+            shown = [*(_gain(cells_of, each) for each in STRATEGIES), _gain(cells_of, "gdp", of_best=True)]
+            gains.append(f"| {name} | {' | '.join(shown)} |")
+    return "\n".join([*lines, "", *gains, "", *_wins(groups), "", *_misses(groups["all"])]) + "\n"
+
+
+def _wins(groups: dict[str, list[list[Cell]]]) -> list[str]:
+    """In how many cells of each group a strategy is the fastest, and in how many within 5 % of the fastest."""
+    names = [*STRATEGIES, "another"]
+    lines = ["| the fastest (within 5 % of it) | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for group, cells_of in groups.items():
+        first, near = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+        for found in cells_of:
+            least = min(_number(row, "measured_seconds") for row in found)
+            for row in found:
+                name = row["strategy"] if row["strategy"] in names else "another"
+                first[name] += _number(row, "measured_seconds") == least
+                near[name] += _number(row, "measured_seconds") <= 1.05 * least
+        if cells_of:
+            lines.append(f"| {group} | " + " | ".join(f"{first[name]} ({near[name]})" for name in names) + " |")
+    return lines
 
 
 def _misses(cells_of: list[list[Cell]]) -> list[str]:
@@ -371,11 +392,15 @@ def _number(row: Cell, name: str) -> float:
     return float(row[name])
 
 
-def _gain(found: Iterable[list[Cell]], strategy: str) -> str:
-    """How much faster the picks are than one strategy in all cells where that can be used: geometric mean and most."""
+def _gain(found: Iterable[list[Cell]], strategy: str, *, of_best: bool = False) -> str:
+    """How much faster the picks are than one strategy in all cells where that can be used: geometric mean and most.
+
+    ``of_best``: how much faster the fastest strategy of each cell is, whatever was picked.
+    """
     ratios = []
     for rows in found:
         pick = next(_number(row, "measured_seconds") for row in rows if row["rank"] == "0")
+        pick = min(_number(row, "measured_seconds") for row in rows) if of_best else pick
         ratios += [_number(row, "measured_seconds") / pick for row in rows if row["strategy"] == strategy]
     return f"{statistics.geometric_mean(ratios):.2f}x, up to {max(ratios):.1f}x" if ratios else "-"
 
