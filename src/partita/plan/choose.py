@@ -106,7 +106,10 @@ def choose(
         planner.estimates = make_estimates(
             planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory, precise=not thorough
         )
-        planner.estimates.look = planner.plain, look
+        if planner.dry_run.looks_ahead and planner.plain in planner.estimates.found:
+            planner.estimates.add(planner.plain, look)  # it was as long as any trial
+        else:
+            planner.estimates.look = planner.plain, look
         planner.estimates.epochs()  # raises where nothing fits
         return planner.estimates.took(planner.plain, look)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -22,7 +23,7 @@ from partita.train.step import Stepper
 
 WARM_UP = 3
 """Steps that are not timed: they touch memory for the first time, compile, and take longer than others, as long as the
-stages are not as far ahead as they will be."""
+stages are not as far ahead as they will be. Where batches are known ahead, as many more."""
 LEAST, LEAST_LONG, MOST = 4, 2, 20
 """So many steps are timed, at least, at least of those that take longer than is wanted of all, and at most."""
 LONG_BEGIN = 0.1
@@ -57,19 +58,24 @@ def _timed(job: Job, wanted: float) -> tuple[Group, int, int, int, float, float]
         with job.team.sending_for("start"):
             job.views.start()
         train_phase = job.views.enter(next(iter(job.views.phases(state))), state)
-        ends, epoch_steps = _ends(job, train_phase, wanted), job.views.steps(state)
-        first = min(WARM_UP, len(ends) - 1)
-        step = (ends[-1] - ends[first - 1]) / (len(ends) - first) if first else ends[0]
+        # Of workers who know so many batches ahead that few steps are like others, all steps are timed.
+        ahead = max(job.team.group.gather(train_phase.engine.inputs.look_ahead))
+        warm_up = WARM_UP + ahead
+        if ahead and train_phase.steps <= warm_up + LEAST:
+            warm_up = 0
+        ends, epoch_steps = _ends(job, train_phase, wanted, warm_up), job.views.steps(state)
+        first = min(warm_up, len(ends) - 1)
+        step = (ends[-1] - (ends[first - 1] if first else 0.0)) / (len(ends) - first)
         # What an epoch takes more than its steps do is what the first one took more, until the stages were at work.
-        begin = max(0.0, ends[0] - step)
+        begin = max(0.0, ends[0] - step) if warm_up else 0.0
         if max(job.team.group.gather(begin / (epoch_steps * step))) > LONG_BEGIN:
-            begin = min(begin, max(0.0, _ends(job, train_phase, wanted, most=1)[0] - step))
+            begin = min(begin, max(0.0, _ends(job, train_phase, wanted, warm_up, most=1)[0] - step))
         job.views.leave()
     return job.team.group, first, len(ends) - first, epoch_steps, begin, step
 
 
-def _ends(job: Job, train_phase: TrainPhase, wanted: float, most: int = WARM_UP + MOST) -> list[float]:
-    """When each of the first steps was done, in seconds since all workers began."""
+def _ends(job: Job, train_phase: TrainPhase, wanted: float, warm_up: int, most: int = sys.maxsize) -> list[float]:
+    """When each of the first steps was done, in seconds since all workers began; without a warm-up of all steps."""
     stepper = Stepper(job, lambda _: nullcontext())
     # The stages are to be at work to the end, so they are told of all steps of the epoch.
     pipeline = Pipeline(
@@ -77,15 +83,16 @@ def _ends(job: Job, train_phase: TrainPhase, wanted: float, most: int = WARM_UP 
         failed=job.team.context.fail, settle=lambda begun: _largest(job.team.group, begun),
     )  # fmt: skip
     job.team.group.gather(0)
-    begun, ends, steps = time.perf_counter(), list[float](), min(WARM_UP, train_phase.steps, most)
+    begun, ends = time.perf_counter(), list[float]()
+    steps = min(warm_up or train_phase.steps, train_phase.steps, most)
     with pipeline:
         while len(ends) < steps:
             stepper.step(train_phase, len(ends), pipeline.take(hold=True), before_backward=pipeline.go_on)
             ends.append(time.perf_counter() - begun)
-            if len(ends) == WARM_UP:
+            if len(ends) == warm_up:
                 seconds = max(job.team.group.gather(ends[-1] - ends[-2]))
-                more = max(LEAST if seconds < wanted else LEAST_LONG, math.ceil(wanted / seconds))
-                steps = min(train_phase.steps, most, WARM_UP + more)
+                more = min(MOST, max(LEAST if seconds < wanted else LEAST_LONG, math.ceil(wanted / seconds)))
+                steps = min(train_phase.steps, most, warm_up + more)
     return ends
 
 
