@@ -27,7 +27,7 @@ from partita.parallel.seed_split import share_of
 from partita.sample.blocks import sample_block
 from partita.sample.seeds import SeedOrder
 
-STEPS, SEEDS = 7, 12
+STEPS, EPOCH, SEEDS = 7, 4, 12
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,10 @@ def counted(step: Step, strategy: str, workers: int, hosts: int) -> list[list]:
         batches = [engine.sample(share(seeds), key) for key, seeds in batches_of(step)]
         found, announced = [], 0
         for number in range(STEPS):
-            while announced < min(STEPS, number + 1 + engine.inputs.look_ahead):
+            if number and number % EPOCH == 0:
+                engine.inputs.restart()
+            end = min(STEPS, (number // EPOCH + 1) * EPOCH)
+            while announced < min(end, number + 1 + engine.inputs.look_ahead):
                 engine.announce(batches[announced])
                 announced += 1
             batch, before = engine.prepare(batches[number]), engine.inputs.disk_reads()
@@ -100,7 +103,7 @@ def foreseen(step: Step, strategy: str, workers: int, hosts: int) -> list[list]:
     parsed = strategy_of(step, strategy)
     assume_caches(engines, parsed, contexts, step.cache, step.store, step.batch_seeds(), reads)
     steps = [(drawn_of(step, key, seeds), dealt(step, seeds, meshes)) for key, seeds in batches_of(step)]
-    estimates = estimate_steps(engines[0], steps, meshes[0])
+    estimates = estimate_steps(engines[0], steps, meshes[0], EPOCH)
     return [
         [(of_step.shares[w].counts, of_step.shares[w].messages, of_step.shares[w].files.rows) for of_step in estimates]
         for w in range(workers)

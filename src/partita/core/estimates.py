@@ -103,10 +103,12 @@ class AskedRows:
     Attributes:
         ids: distinct store ids; in the tiers of a node type numbers among its rows.
         by: who asks for each.
+        begins: an epoch begins with this step: its batches are known ahead when those of the one before are read.
     """
 
     ids: Int[Tensor, "n"]
     by: UInt64[np.ndarray, "n"]
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -96,18 +97,26 @@ class AnnouncedBatches(Generic[Batch]):
         if "_window" in self.__dict__:
             self._window.forget_announced()
 
-    def foresee(self, batches: Sequence[Int64[np.ndarray, "_"]]) -> list[Bool[np.ndarray, "_"]]:
+    def foresee(self, batches: Sequence[Int64[np.ndarray, "_"]], begins: Sequence[bool]) -> list[Bool[np.ndarray, "_"]]:
         """Of consecutive batches which rows will be kept when their turn comes, if none is kept before the first.
 
         Args:
             batches: the rows of each.
+            begins: whether each begins an epoch: it is announced when those before it are decided.
         """
         imagined = AnnouncedBatches[Int64[np.ndarray, "_"]](
             self._num_rows, self._slots, self.ahead, self._together, lambda rows: rows
         )
-        for rows in batches:
-            imagined.announce(rows)
         hits = list[Bool[np.ndarray, "_"]]()
-        while len(hits) < len(batches):
-            hits += [kept.slots >= 0 for _, kept in imagined.decide()]
+        for epoch in epochs(begins):
+            for rows in batches[epoch]:
+                imagined.announce(rows)
+            while len(hits) < epoch.stop:
+                hits += [kept.slots >= 0 for _, kept in imagined.decide()]
         return hits
+
+
+def epochs(begins: Sequence[bool]) -> list[slice]:
+    """Where the epochs of consecutive batches are; ``begins``: whether each begins one."""
+    starts = [0, *(number for number, first in enumerate(begins) if first and number), len(begins)]
+    return [slice(*each) for each in pairwise(starts)]

@@ -307,7 +307,7 @@ def estimate_below(
         batches, mesh: as of :meth:`partita.core.protocols.FeatureTier.estimate`.
         hits: of each batch, whose cache has each row, of those who ask for it.
     """
-    missed = [AskedRows(batch.ids, batch.by & ~hit) for batch, hit in zip(batches, hits, strict=True)]
+    missed = [replace(batch, by=batch.by & ~hit) for batch, hit in zip(batches, hits, strict=True)]
     estimates = list[ReadEstimate]()
     for batch, hit, found in zip(batches, hits, below.estimate(missed, mesh), strict=True):
         rows = found.hits.copy()

@@ -16,7 +16,7 @@ from partita.core.errors import ConfigError
 from partita.core.estimates import AskedRows, FileReads, ReadEstimate
 from partita.core.mesh import Mesh
 from partita.core.records import DiskReads
-from partita.features.announced import AnnouncedBatches
+from partita.features.announced import AnnouncedBatches, epochs
 from partita.features.host import HostRows, HostWork
 from partita.features.look_ahead import MOST_ROWS, Kept, LookAhead
 from partita.features.lru import LeastRecentlyUsed
@@ -159,25 +159,27 @@ class DiskRows(OfWorkers):
         Raises:
             ConfigError: what other workers hold and keep is not known here.
         """
-        files = []
+        files, begins = [], [batch.begins for batch in batches]
         for rank, tier in enumerate(self.of_workers(mesh)):
             mine = [torch.from_numpy((batch.by & np.uint64(1 << rank)) != 0) for batch in batches]
-            files.append(tier.foresee([batch.ids[own] for batch, own in zip(batches, mine, strict=True)]))
+            files.append(tier.foresee([batch.ids[own] for batch, own in zip(batches, mine, strict=True)], begins))
         found = self.host.estimate(batches, mesh)
         return [replace(each, files=reads) for each, reads in zip(found, zip(*files, strict=True), strict=True)]
 
-    def foresee(self, batches: Sequence[Int[Tensor, "_"]]) -> list[FileReads]:
+    def foresee(self, batches: Sequence[Int[Tensor, "_"]], begins: Sequence[bool]) -> list[FileReads]:
         """What will be read for consecutive batches, if no rows are kept before the first.
 
         Args:
             batches: store ids of the rows of each.
+            begins: whether each begins an epoch.
         """
         rows = [self.host.numbers(self.host.ask(ids)).numpy() for ids in batches]
-        hits = self._batches.foresee(rows)
+        hits = self._batches.foresee(rows, begins)
         wanted = [self._by_file(np.sort(each[~hit])) for each, hit in zip(rows, hits, strict=True)]
         costs = list[int]()
-        for first in range(0, len(wanted), self._together):  # as they are prepared
-            costs += foreseen_costs(self._files, wanted[first : first + self._together])
+        for epoch in epochs(begins):
+            for first in range(epoch.start, epoch.stop, self._together):  # as they are prepared
+                costs += foreseen_costs(self._files, wanted[first : min(epoch.stop, first + self._together)])
         counts = [sum(map(len, each)) for each in wanted]
         return [FileReads(count, count * self._files[0].width, cost) for count, cost in zip(counts, costs, strict=True)]
 

@@ -190,7 +190,8 @@ class LookAheadCache(Forwarding, OfWorkers):
             bit = np.uint64(1 << rank)
             places = [np.flatnonzero((batch.by & bit != 0) & tier._far(batch.ids).numpy()) for batch in batches]
             hits = tier._batches.foresee(
-                [batch.ids[at].long().numpy() for batch, at in zip(batches, places, strict=True)]
+                [batch.ids[at].long().numpy() for batch, at in zip(batches, places, strict=True)],
+                [batch.begins for batch in batches],
             )
             for of_batch, at, hit in zip(kept, places, hits, strict=True):
                 of_batch[at[hit]] |= bit

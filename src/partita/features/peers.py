@@ -130,7 +130,7 @@ class Peers(Forwarding):
         moving = [batch.by & of_batch for batch, of_batch in zip(batches, given, strict=True)]
         found = self.below.estimate(
             [
-                AskedRows(batch.ids, batch.by & ~moves | ranks.whole_groups(moves) & home)
+                replace(batch, by=batch.by & ~moves | ranks.whole_groups(moves) & home)
                 for batch, moves, home in zip(batches, moving, homes, strict=True)
             ],
             mesh,

@@ -82,7 +82,9 @@ the one below, and the destinations of the last layer the seeds of the global ba
 """
 
 
-def estimate_steps(engine: Engine, steps: Sequence[DealtStep], mesh: Mesh) -> list[StepEstimate]:
+def estimate_steps(
+    engine: Engine, steps: Sequence[DealtStep], mesh: Mesh, epoch: int | None = None
+) -> list[StepEstimate]:
     """What every worker will count in consecutive steps, found out without the others.
 
     Where rows come and go, see :class:`~partita.core.protocols.FeatureTier`, none is kept before the first step.
@@ -91,13 +93,17 @@ def estimate_steps(engine: Engine, steps: Sequence[DealtStep], mesh: Mesh) -> li
         engine: of any worker, who need not be there.
         steps: what is drawn.
         mesh: of any worker.
+        epoch: steps of an epoch, of which the first steps are; ``None``: all are of one.
 
     Raises:
         ConfigError: it cannot be known, see :class:`~partita.core.protocols.Sampler` and
             :class:`~partita.core.protocols.FeatureTier`.
     """
     layers = [_estimate_layers(engine, *step, mesh) for step in steps]
-    asked = [_asked_rows(drawn[0], of_step[0].below) for (drawn, _), of_step in zip(steps, layers, strict=True)]
+    asked = [
+        _asked_rows(drawn[0], of_step[0].below, begins=epoch is not None and number % epoch == 0)
+        for number, ((drawn, _), of_step) in enumerate(zip(steps, layers, strict=True))
+    ]
     inputs = engine.inputs.estimate(asked, mesh)
     return [
         _step_estimate(engine, drawn, of_step, rows, reads, mesh)
@@ -123,14 +129,14 @@ def _estimate_layers(
     return layers
 
 
-def _asked_rows(drawn: SampledLayer, by: UInt64[np.ndarray, "S"]) -> AskedRows:
+def _asked_rows(drawn: SampledLayer, by: UInt64[np.ndarray, "S"], *, begins: bool) -> AskedRows:
     """The input rows of the sources of layer 1: whoever asks for a node at several times reads its row once."""
     nodes, places = drawn.nodes
     if places is None:
-        return AskedRows(nodes, by)
+        return AskedRows(nodes, by, begins)
     found = np.zeros(len(nodes), np.uint64)
     np.bitwise_or.at(found, places, by)
-    return AskedRows(nodes, found)
+    return AskedRows(nodes, found, begins)
 
 
 def _step_estimate(

@@ -230,7 +230,7 @@ class TypedInputs:
         learnt = [self._no_learnt(mesh) for _ in batches]
         for kind, part in enumerate(self._parts):
             of_type = [
-                AskedRows(rows[kind], batch.by[at[kind].numpy()])
+                replace(batch, ids=rows[kind], by=batch.by[at[kind].numpy()])
                 for batch, (at, rows) in zip(batches, places, strict=True)
             ]
             for number, (asked, noted) in enumerate(zip(of_type, learnt, strict=True)):

@@ -30,8 +30,9 @@ class Estimate:
     Attributes:
         taken: of each step, see :class:`StepCost`, its seconds, and what of their ``exchange`` is for messages, however
             small.
+        epoch: steps of an epoch.
         cold: so many of the first steps took what later ones do not, as no rows were kept yet.
-        counts: edges and rows over all workers.
+        counts: edges and rows over all workers, of the first epoch, as are the bytes.
         traffic: bytes over all workers.
         far: what of these goes from one host to another.
         gradient_bytes: likewise.
@@ -41,6 +42,7 @@ class Estimate:
     """
 
     counts: Counts
+    epoch: int
     taken: list[tuple[Seconds, float]] = field(default_factory=list)
     cold: int = 0
     traffic: Traffic = field(default_factory=Traffic)
@@ -57,13 +59,13 @@ class Estimate:
 
     @property
     def seconds(self) -> Seconds:
-        """Of all steps together."""
-        return sum((seconds for seconds, _ in self.taken), Seconds())
+        """Of all steps of the first epoch together."""
+        return sum((seconds for seconds, _ in self.taken[: self.epoch]), Seconds())
 
     @property
     def latency(self) -> float:
         """Likewise, what of ``exchange`` is for messages."""
-        return sum(latency for _, latency in self.taken)
+        return sum(latency for _, latency in self.taken[: self.epoch])
 
     @property
     def step(self) -> tuple[Seconds, float]:
@@ -100,13 +102,15 @@ class Estimate:
         """Add a step, as ``cost`` prices each worker's share; ``summed``: bytes of gradients that all workers send."""
         step = cost.of_step(shares)
         self.taken.append((step.seconds, step.latency))
+        self.memory_bytes = max(self.memory_bytes, *(cost.memory(share) for share in shares))
+        if len(self.taken) > self.epoch:
+            return
         self.counts = sum((share.counts for share in shares), self.counts)
         self.traffic = sum((share.traffic for share in shares), self.traffic)
         self.far += sum(float(cost.far(share).sum()) for share in shares)
         self.gradient_bytes += summed
         self.row_bytes = tuple(map(sum, zip(self.row_bytes, *(share.row_bytes for share in shares), strict=True)))
         self.files = sum((share.files for share in shares), self.files)
-        self.memory_bytes = max(self.memory_bytes, *(cost.memory(share) for share in shares))
 
 
 @dataclass(frozen=True, eq=False)

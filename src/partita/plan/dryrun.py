@@ -225,7 +225,8 @@ class DryRun:
         """Steps of epoch 0, until so much wall-clock time has passed; at least one: what each worker will do in it.
 
         Where rows come and go, the first step is foreseen for all strategies; then some steps are sampled, as many as
-        are foreseen in about that time, but :data:`LEAST_AHEAD` in any case, and foreseen together.
+        are foreseen in about that time, but :data:`LEAST_AHEAD` in any case, and foreseen together. Where all steps of
+        epoch 0 are, those of epoch 1 follow: most of the rows that they use may be kept since then.
         """
         if self.looks_ahead:
             yield from self._foreseen_ahead(seconds)
@@ -277,17 +278,17 @@ class DryRun:
                 engine = self._engine(strategy, self._contexts[0], window)
                 self._fill(strategy, engine, shared, window)
                 sampled = [(self._drawn(step), self._dealt(step, strategy)) for step in range(steps)]
-                together[strategy] = estimate_steps(engine, sampled, self._mesh)
+                together[strategy] = estimate_steps(engine, sampled, self._mesh, self.num_steps)
                 forget_workers(engine)
                 task.advance()
         for number in range(1, steps):
             yield {strategy: estimates[number].shares for strategy, estimates in together.items()}
 
     def _sampled_ahead(self, seconds: float, takes: float) -> int:
-        """Sample the first steps of an epoch: as many as are foreseen in about so many seconds, where one takes others,
-        and some in any case, as it takes some to see which rows are kept."""
+        """Sample the first steps of two epochs: as many as are foreseen in about so many seconds, where one takes
+        others, and some in any case, as it takes some to see which rows are kept."""
         fit = int(KEPT_BYTES / _bytes_of(self._drawn(0)))
-        steps = max(1, min(self.num_steps, fit, max(LEAST_AHEAD, int(seconds / takes))))
+        steps = max(1, min(2 * self.num_steps, fit, max(LEAST_AHEAD, int(seconds / takes))))
         self._keeps = max(steps, self._keeps)
         with progress.task("dry run", total=steps, unit="steps") as task:
             for step in range(steps):
@@ -308,7 +309,7 @@ class DryRun:
         if step in self._kept:
             return self._kept[step]
         key, local = self._key(step), self._local
-        requests = self._requests(self._order.batch(0, step), key)
+        requests = self._requests(self._order.batch(*divmod(step, self.num_steps)), key)
         drawn, scratch = list[SampledLayer](), Relabeller(local.num_nodes, "hash" if local.frugal else "auto")
         for layer in range(self.config.layers, 0, -1):
             block = sample_block(local, requests, key, layer, self._sampler, relabel=scratch)
@@ -320,7 +321,7 @@ class DryRun:
 
     def _key(self, step: int) -> StepKey:
         """The key of a step, with the edges that it leaves out, and the times of its seeds."""
-        key = key_of(self._task, self._order, StepKey(self.config.seed, 0, step))
+        key = key_of(self._task, self._order, StepKey(self.config.seed, *divmod(step, self.num_steps)))
         return key if self._times is None else self._times.at(key, self._order)
 
     def _requests(self, seeds: Int[torch.Tensor, "S ..."], key: StepKey) -> Int[torch.Tensor, "R"]:
@@ -331,7 +332,7 @@ class DryRun:
 
     def _dealt(self, step: int, strategy: Strategy) -> UInt64[np.ndarray, "B"]:
         """Which workers request each node of the last layer."""
-        mesh, batch, key = self._mesh, self._order.batch(0, step), self._key(step)
+        mesh, batch, key = self._mesh, self._order.batch(*divmod(step, self.num_steps)), self._key(step)
         requested = self._requests(batch, key)
         place = torch.argsort(requested)
         seed_split = seed_split_of(self.config.seed_split, strategy, self._store.num_parts, mesh)

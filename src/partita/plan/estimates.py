@@ -40,8 +40,8 @@ PRECISION, LEAST_STEPS, FAR = 0.02, 2, 2.0
 strategies that seem to take so many times what the best one takes are known less well."""
 
 COLD_PART, MOST_FOLLOWED = 3, 10
-"""Where rows come and go, the first of so many parts of the sampled steps begin with few rows kept; and strategies
-that are followed to see which rows are kept, besides those with a name."""
+"""Where rows come and go, the first of so many parts of the sampled steps begin with few rows kept, if they are of one
+epoch; and strategies that are followed to see which rows are kept, besides those with a name."""
 
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""
@@ -55,7 +55,7 @@ class Estimates:
         found: of the sampled steps, by strategy.
         refused: why others cannot be used.
         steps: of an epoch.
-        sampled_steps: of the dry run; of strategies that were left out early, fewer.
+        sampled_steps: of the dry run, in the first epoch; of strategies that were left out early, fewer.
         rates: what was measured of the model.
         links: what was measured between workers.
         mesh: of any worker.
@@ -87,7 +87,7 @@ class Estimates:
 
     def _share(self, strategy: Strategy) -> float:
         """How many times the steps of the epoch are those that were sampled for a strategy."""
-        return self.steps / self.found[strategy].steps
+        return self.steps / min(self.steps, self.found[strategy].steps)
 
     def _shown(self) -> list[tuple[Seconds, float, float]]:
         """Of every strategy that was tried, what was estimated of the steps that were timed, the latency in it, and
@@ -310,7 +310,7 @@ def make_estimates(
         )
         for strategy, engine in dry_run.engines.items()
     }  # fmt: skip
-    found = {strategy: Estimate(Counts.zero(len(rates.stages))) for strategy in costs}
+    found = {strategy: Estimate(Counts.zero(len(rates.stages)), dry_run.num_steps) for strategy in costs}
     summed = mesh.size * sum_bytes(parameter_bytes, mesh.size) if mesh.size > 1 else 0
     sampled = 0
     with threads(1):  # what is done for a strategy is small: others would be woken for it again and again
@@ -325,9 +325,18 @@ def make_estimates(
                 break
     if dry_run.looks_ahead:
         for estimate in found.values():
-            estimate.cold = estimate.steps // COLD_PART
+            more = estimate.steps > dry_run.num_steps
+            estimate.cold = min(dry_run.num_steps, estimate.steps // 2) if more else estimate.steps // COLD_PART
     return Estimates(
-        found, dry_run.refused, dry_run.num_steps, sampled, rates, links, mesh, memory=memory, notes=dry_run.notes
+        found,
+        dry_run.refused,
+        dry_run.num_steps,
+        min(sampled, dry_run.num_steps),
+        rates,
+        links,
+        mesh,
+        memory=memory,
+        notes=dry_run.notes,
     )
 
 

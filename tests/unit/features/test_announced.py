@@ -44,10 +44,31 @@ def test_hits_are_those_that_are_foreseen(
     shuffled = [generator.sample(rows, len(rows)) for rows in plan]
     assert hits_of(shuffled, slots, ahead, together, 3) == wanted
     tier = AnnouncedBatches[int](ROWS, slots, ahead, together, lambda at: np.array(plan[at], np.int64))
-    foreseen = tier.foresee([np.array(rows, np.int64) for rows in plan])
+    one_epoch = [False] * len(plan)
+    foreseen = tier.foresee([np.array(rows, np.int64) for rows in plan], one_epoch)
     assert [set(np.array(rows)[hit].tolist()) for rows, hit in zip(plan, foreseen, strict=True)] == wanted
-    again = tier.foresee([np.array(rows, np.int64) for rows in shuffled])
+    again = tier.foresee([np.array(rows, np.int64) for rows in shuffled], one_epoch)
     assert [set(np.array(rows)[hit].tolist()) for rows, hit in zip(shuffled, again, strict=True)] == wanted
+
+
+@settings(max_examples=100, deadline=None)
+@given(PLANS, st.integers(0, 5), st.integers(1, 5), st.integers(1, 4), st.data())
+def test_batches_of_the_next_epoch_are_not_known_ahead(
+    plan: Plan, slots: int, ahead: int, together: int, data: st.DataObject
+) -> None:
+    begins = data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan)))
+    batches = [np.array(rows, np.int64) for rows in plan]
+    tier = AnnouncedBatches[int](ROWS, slots, ahead, together, lambda at: batches[at])
+    wanted = list[list[bool]]()
+    for number in range(len(plan)):
+        if begins[number]:  # by then all before it are decided
+            while tier.is_next(len(wanted)):
+                wanted += [(kept.slots >= 0).tolist() for _, kept in tier.decide()]
+            tier.restart(lost=False)
+        tier.announce(number)
+    while len(wanted) < len(plan):
+        wanted += [(kept.slots >= 0).tolist() for _, kept in tier.decide()]
+    assert [hit.tolist() for hit in tier.foresee(batches, begins)] == wanted
 
 
 def test_foreseeing_changes_nothing() -> None:
@@ -56,7 +77,7 @@ def test_foreseeing_changes_nothing() -> None:
     tier.announce(0)
     tier.announce(1)
     tier.decide()
-    assert [hit.tolist() for hit in tier.foresee([np.array([0, 1]), np.array([0, 4])])] == [
+    assert [hit.tolist() for hit in tier.foresee([np.array([0, 1]), np.array([0, 4])], [True, False])] == [
         [False, False], [True, False],
     ]  # fmt: skip
     tier.restart(lost=False)
