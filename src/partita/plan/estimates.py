@@ -109,10 +109,16 @@ class Estimates:
         return seconds.scaled(self.steps), latency * self.steps
 
     def took(self, strategy: Strategy, trial: Trial) -> float:
-        """Seconds of an epoch, by a trial."""
+        """Seconds of an epoch, by a trial.
+
+        Steps of an epoch differ from those that were timed by what was foreseen of both, as a part of what they took
+        where this is less than foreseen: where it is more, what was not foreseen is alike in all steps.
+        """
         if strategy not in self.found:
             return trial.epoch
-        return trial.epoch * self.foreseen(strategy).total / self._as_timed(strategy, trial)[0].total
+        timed = self._as_timed(strategy, trial)[0].total
+        less = timed - self.foreseen(strategy).total
+        return trial.epoch - less * min(1.0, trial.epoch / timed)
 
     @property
     def correction(self) -> Correction:

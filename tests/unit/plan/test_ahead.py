@@ -248,14 +248,20 @@ def test_a_trial_is_compared_with_the_steps_that_it_took(folder) -> None:
     strategy = next(each for each in plan.found if each.name == "gdp")
     steps = [seconds.total for seconds, _ in plan.found[strategy].taken]
     assert sum(steps[:4]) / 4 != pytest.approx(plan.foreseen(strategy).total / plan.steps, rel=0.02)
+    epoch = plan.foreseen(strategy).total
     for first, count, times in ((0, 4, 1), (2, 3, 1), (1, 4, 2)):
-        took = 2 * sum(steps[first : first + count]) / count
-        trial = Trial(count * times, plan.steps, 0.0, took, times=times, first=first)
-        assert plan.took(strategy, trial) == pytest.approx(2 * plan.foreseen(strategy).total)
-        plan.trials = {strategy: trial}
-        assert plan.epochs()[strategy].total == pytest.approx(2 * plan.foreseen(strategy).total)
-        ((estimated, _, shown),) = plan._shown()
-        assert shown / estimated.total == pytest.approx(2)
+        foreseen = sum(steps[first : first + count]) / count
+        for took, wanted in (
+            (foreseen / 2, epoch / 2),
+            (foreseen, epoch),
+            (3 * foreseen, epoch + 2 * plan.steps * foreseen),
+        ):
+            trial = Trial(count * times, plan.steps, 0.0, took, times=times, first=first)
+            assert plan.took(strategy, trial) == pytest.approx(wanted)
+            plan.trials = {strategy: trial}
+            assert plan.epochs()[strategy].total == pytest.approx(wanted)
+            ((estimated, _, shown),) = plan._shown()
+            assert shown / estimated.total == pytest.approx(took / foreseen)
 
 
 def test_steps_that_were_not_foreseen_are_as_later_ones(folder) -> None:
