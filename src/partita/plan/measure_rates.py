@@ -104,7 +104,7 @@ def measure_rates(
         tiered=bench.tiered([of_step[0] for of_step in works]),
     )
     everybodys = context.group().gather(found.to_json())
-    return Rates.mean([Rates.from_json(values) for values in everybodys])
+    return Rates.of_workers([Rates.from_json(values) for values in everybodys])
 
 
 class _Bench:

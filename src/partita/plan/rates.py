@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, combinations
 from typing import Any
@@ -12,6 +12,9 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from partita.plan.ways import Ways
+
+_PARTS = ("together", "ways")
+"""What is a part of another measurement."""
 
 
 @dataclass(frozen=True)
@@ -134,17 +137,21 @@ class Rates:
         return asdict(self)
 
     @classmethod
-    def mean(cls, rates: Sequence[Rates]) -> Rates:
-        """The mean of the same measurements on several workers."""
+    def of_workers(cls, rates: Sequence[Rates]) -> Rates:
+        """The same measurements on several workers: the mean, and of times as parts of others the median, as one worker
+        that was disturbed in one of the two is far off."""
 
-        def of(values: Sequence[Any]) -> Any:
+        def of(values: Sequence[Any], middle: Callable[[Sequence[float]], float]) -> Any:
             if isinstance(values[0], dict):
-                return {name: of([each[name] for each in values]) for name in values[0]}
+                return {
+                    name: of([each[name] for each in values], statistics.median if name in _PARTS else middle)
+                    for name in values[0]
+                }
             if isinstance(values[0], (list, tuple)):
-                return [of(items) for items in zip(*values, strict=True)]
-            return statistics.fmean(values)
+                return [of(items, middle) for items in zip(*values, strict=True)]
+            return middle(values)
 
-        return cls.from_json(of([each.to_json() for each in rates]))
+        return cls.from_json(of([each.to_json() for each in rates], statistics.fmean))
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Rates:

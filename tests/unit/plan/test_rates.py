@@ -37,5 +37,12 @@ def test_rates_in_a_file_and_their_mean():
     )
     assert Rates.from_json(one.to_json()) == one
     stages, ways = (PerBlock(2.0, 2.0, 3.0, 4.0),), {"states": (2.0,), "rows": (1.0,)}
-    assert Rates.mean([one, three]) == replace(one, sampled_edge=2.0, stages=stages, ways=ways)
+    assert Rates.of_workers([one, three]) == replace(one, sampled_edge=2.0, stages=stages, ways=ways)
     assert [one.way(name, 0) for name in ("states", "rows", "whole")] == [1.5, 1.0, 1.0]
+
+
+def test_a_worker_that_was_disturbed_does_not_decide_what_is_a_part_of_something():
+    ways = {"states": (1.5, 1.4)}
+    fine = Rates(1.0, (PerRow(2.0),), 0.5, 0.25, (PerBlock(1.0, 2.0, 3.0, 4.0),), (), 1.2, 3.0, 64.0, ways=ways)
+    disturbed = replace(fine, together=6.0, ways={"states": (9.0, 1.4)}, sampled_edge=5.0)
+    assert Rates.of_workers([fine, fine, disturbed, fine]) == replace(fine, sampled_edge=2.0)
