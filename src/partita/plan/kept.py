@@ -28,17 +28,20 @@ _ANY = (
 """Settings on which a plan does not depend."""
 
 LINKS_HOLD_TIMES = 1.5
-"""Links that are this many times as slow or as fast as they were are measured again."""
+"""Links that a plan has measured are measured again where they are this many times as slow or as fast as they were."""
 
 
 def links_here(context: Context) -> Links:
-    """The links between the workers of a run: as ``partita measure`` or a plan has measured them here, not too long
-    ago, if they still are so; or else as they are measured now, quickly, for this plan and later ones. All workers call
-    this."""
+    """The links between the workers of a run: as ``partita measure`` has measured them here, not too long ago; or as a
+    plan has, if they still are so; or else as they are measured now, quickly, for this plan and later ones. All workers
+    call this."""
     mesh = context.mesh
     for quick in (False, True):
         kept = context.agree(partial(_kept_links, mesh, quick=quick))
-        if kept is not None and links_hold(context, links := Links.from_json(kept), LINKS_HOLD_TIMES):
+        if kept is None:
+            continue
+        links = Links.from_json(kept)
+        if not quick or links_hold(context, links, LINKS_HOLD_TIMES):
             return links
     links = measure_links(context, quick=True)
 
