@@ -156,7 +156,7 @@ def graph_of(folder: Path, cell: Cell, scale: int) -> str:
     if cell["graph"] == "rmat":
         partita.generate_rmat(whole, scale=scale, edge_factor=8, undirected=True, **common)
     elif cell["graph"] == "typed":
-        seeds = (BATCH * STEPS / (TYPED_PAPERS * nodes), 1 / nodes, 0)
+        seeds = (min(0.9, BATCH * STEPS / (TYPED_PAPERS * nodes)), 1 / nodes, 0)
         partita.generate_typed(whole, scale=TYPED_PAPERS * nodes / 100_000, **{**common, "split": seeds})
     else:
         like_products = {"average_degree": 50.5, "homophily": 0.5, "power_law": 2.5}
