@@ -99,13 +99,7 @@ def cells(count: int, count_of_shards: int, count_ahead: int, count_learnt: int,
         count_learnt: with rows that are learnt.
         draw: which of many.
     """
-    grid = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*GRID.values())]
-    if draw == 1:  # the grid was smaller then
-        grid = [cell for cell in grid if cell["link"] != "10gbit" and cell["features"] != 1024]
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in sorted(grid, key=lambda cell: _hash("draw", cell, draw)):
-        if not cell["rows"].startswith("shards") or cell["link"] != "loopback":
-            groups.setdefault((cell["link"], cell["workers"], cell["rows"]), []).append(cell)
+    groups = _drawn(GRID, ("link", "workers", "rows"), draw)
     kinds = [KINDS.get(rows, "shards") for *_, rows in groups]
     wanted = {WHOLE: count, "shards": count_of_shards, "ahead": count_ahead, LEARNT: count_learnt}
     shares = [-(-wanted[kind] // kinds.count(kind)) for kind in kinds]
@@ -116,14 +110,22 @@ def cells_beside(count: int, draw: int) -> list[Cell]:
     """So many cells of the other grids, as many of each, of each link and number of workers."""
     found = list[Cell]()
     for other in GRIDS_BESIDE:
-        groups: dict[tuple[Any, ...], list[Cell]] = {}
-        grid = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*other.values())]
-        for cell in sorted(grid, key=lambda cell: _hash("draw", cell, draw)):
-            if not cell["rows"].startswith("shards") or cell["link"] != "loopback":
-                groups.setdefault((cell["link"], cell["workers"]), []).append(cell)
+        groups = _drawn(other, ("link", "workers"), draw)
         share = -(-count // (len(GRIDS_BESIDE) * len(groups)))
         found += [cell for group in groups.values() for cell in group[:share]]
     return found
+
+
+def _drawn(grid: dict[str, tuple[Any, ...]], by: tuple[str, ...], draw: int) -> dict[tuple[Any, ...], list[Cell]]:
+    """The cells of a grid in the order in which they are drawn, by some of their settings."""
+    cells_of = [dict(zip(KEY, values, strict=True)) for values in itertools.product(*grid.values())]
+    if draw == 1:  # the grid was smaller then
+        cells_of = [cell for cell in cells_of if cell["link"] != "10gbit" and cell["features"] != 1024]
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in sorted(cells_of, key=lambda cell: _hash("draw", cell, draw)):
+        if not cell["rows"].startswith("shards") or cell["link"] != "loopback":
+            groups.setdefault(tuple(cell[name] for name in by), []).append(cell)
+    return groups
 
 
 def held_out(cell: Cell, draw: int) -> bool:
@@ -439,7 +441,6 @@ def main() -> None:
         todo = [cell for cell in wanted if key_of(cell) not in done]
         with tempfile.TemporaryDirectory(prefix="partita-bench-") as name:
             (Path(name) / "graphs").mkdir()
-            os.environ["XDG_CACHE_HOME"] = name  # nobody's measured links
             for (link, workers), group in itertools.groupby(todo, lambda cell: (cell["link"], cell["workers"])):
                 run_group(options, link, workers, list(group), Path(name))
     text = tables(read_rows(options.out))

@@ -41,7 +41,7 @@ LOOK_SECONDS, TRIAL_SECONDS, TRIAL_SHARE = 0.4, 1.0, 0.01
 """What a single trial may take, to see whether the run is short, and to know what a strategy takes; the latter no more
 than this part of the run's time."""
 
-LINKS_HOLD_TIMES = 3.0
+PLAN_HOLDS_TIMES = 3.0
 """A plan that was kept is not followed where links have become this many times as slow or as fast."""
 
 BRIEF_STEPS = 2000
@@ -149,7 +149,7 @@ def _kept(context: Context, config: Config, same: Mapping[str, Any], held: int) 
         return None
     plan = Plan.from_json(found)
     links = Links.from_json(plan.links or {})
-    if not links_hold(context, links, LINKS_HOLD_TIMES):
+    if not links_hold(context, links, PLAN_HOLDS_TIMES):
         return None
     if context.mesh.rank == 0:
         progress.say(f"the strategy was planned for such a run on {links.date[:10]}; partita plan measures anew")
