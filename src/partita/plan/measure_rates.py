@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from partita import kernels
@@ -57,7 +57,11 @@ REPEATS, LONG_SECONDS = 2, 0.1
 MOST_REPEATS, ENOUGH_SECONDS = 5, 0.06
 """What is quick is measured more often: so often, or for so long."""
 STEPS = 2
-"""Steps whose blocks are computed, of the first one also half of them, and of as many blocks also half of the edges."""
+"""Steps whose blocks are computed; of the first one also those of some parts of a share."""
+PARTS, FEW = (1, 2), 16
+"""Of a share of the first step: one over each; and of the last blocks that are computed, which tell what is fixed."""
+KEPT = 4
+"""One in so many edges, or sources, of blocks that are computed with fewer of these."""
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH, MOVED_ROWS = 1 << 16, 1 << 14, 128, 1 << 16
 LEARNT_ROWS = 1 << 18
 """Of a table that learnt rows are looked up in, at most: far more than a processor's cache holds."""
@@ -148,27 +152,28 @@ class _Bench:
         self._order = seed_order(task, seeds, config, times)
 
     def works(self) -> tuple[list[list[BlockWork]], float]:
-        """Blocks of this worker's share of some steps, and of half of it, layer 1 first; seconds for a drawn edge."""
+        """Blocks of this worker's share of some steps, and of parts of the first one, layer 1 first, the smallest part
+        last; seconds for a drawn edge."""
         works, per_edge = [], []
-        for step in range(min(self._steps, self._order.num_steps)):
+        steps = range(1, min(self._steps, self._order.num_steps))
+        for step, part in (*((0, part) for part in PARTS), *((step, 1) for step in steps), (0, FEW)):
             key = key_of(self._task, self._order, StepKey(self._config.seed, 0, step))
             batch = self._order.batch(0, step)
-            for half in (1, 2) if step == 0 else (1,):
-                share, found = batch[self._mesh.rank :: half * self._mesh.size], list[BlockWork]()
-                if self._times is None:
-                    requests = self._task.requests(share)
-                else:
-                    times = self._times.of(share)
-                    key, requests = replace(key, times=times), self._times.requests(share, times)
-                begun = self._begin()
-                for layer in range(self._config.layers, 0, -1):
-                    work, requests = self._data.expand(layer, requests, key)
-                    found.insert(0, work)
-                self._given(found[0])
-                seconds = time.perf_counter() - begun
-                per_edge.append(seconds / max(1, sum(work.num_edges for work in found)))
-                works.append(found)
-        return works, statistics.median(per_edge)
+            share, found = batch[self._mesh.rank :: part * self._mesh.size], list[BlockWork]()
+            if self._times is None:
+                requests = self._task.requests(share)
+            else:
+                times = self._times.of(share)
+                key, requests = replace(key, times=times), self._times.requests(share, times)
+            begun = self._begin()
+            for layer in range(self._config.layers, 0, -1):
+                work, requests = self._data.expand(layer, requests, key)
+                found.insert(0, work)
+            self._given(found[0])
+            seconds = time.perf_counter() - begun
+            per_edge.append(seconds / max(1, sum(work.num_edges for work in found)))
+            works.append(found)
+        return works, statistics.median(per_edge[:-1])
 
     def composed(self, works: list[BlockWork]) -> tuple[PerBlock, ...]:
         """Seconds and bytes that layer 1 takes with the encoder, which it composes; empty where it does not."""
@@ -177,11 +182,16 @@ class _Bench:
     def layer(
         self, number: int, works: list[BlockWork], *, encodes: bool = False, data: Data | None = None
     ) -> tuple[PerBlock, PerBlock]:
-        """Seconds and bytes that a layer takes on its blocks, and on the same with half of their edges."""
+        """Seconds and bytes that a layer takes on its blocks, and on some of them with fewer edges or sources.
+
+        Destinations, sources and edges of drawn blocks go together: from these alone it would be chance which of them
+        is said to take the time, and workers that compute parts of the same layer have them in other proportions.
+        """
         data = data or self._data
         blocks, seconds, kept = list[Float[np.ndarray, "3"]](), list[float](), list[int]()
         for which, work in enumerate(works):
-            for block in (work.block, *([_thinned(data, number, work.block)] if which < self._steps else [])):
+            fewer = {0: _of_few_edges, 1: _of_few_sources}.get(which)
+            for block in (work.block, *([] if fewer is None else [fewer(data, number, work.block)])):
                 forward = self._forward(data, number, replace(work, block=block), encodes=encodes)
 
                 def compute(forward: Callable[[], Tensor] = forward) -> None:
@@ -222,7 +232,7 @@ class _Bench:
     def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
         found, took, composes = list[float](), list[float](), self._composes
-        whole = works[:: 1 if self._steps > 1 else 2]
+        whole = works[: -1 : 1 if self._steps > 1 else len(PARTS)]
         for of_step in (works[0], *itertools.islice(itertools.cycle(whole), max(len(whole), MOST_REPEATS))):
             if len(found) > len(whole) and not any(self._group.gather(_may_be_luck(took[1:]))):
                 break
@@ -488,9 +498,24 @@ class _AnyRows:
         return found.requires_grad_() if torch.is_grad_enabled() else found
 
 
-def _thinned(data: Data, layer: int, block: Block) -> Block:
-    """Every other edge of a block."""
-    kept = torch.arange(block.num_edges) % 2 == 0
+def _of_few_edges(data: Data, layer: int, block: Block) -> Block:
+    """A block of one edge in :data:`KEPT`; its sources stay, where they are numbered."""
+    return _thinned(data, layer, block, torch.arange(block.num_edges) % KEPT == 0)
+
+
+def _of_few_sources(data: Data, layer: int, block: Block) -> Block:
+    """A block of one source in :data:`KEPT`, besides destinations, and of their edges."""
+    if block.src is None:
+        return _thinned(data, layer, block, block.indices % KEPT == 0)
+    stays = torch.arange(block.num_src) % KEPT == 0
+    stays[: block.num_dst] = True
+    kept, places = stays[block.indices.long()], (stays.cumsum(0) - 1).to(block.indices.dtype)
+    numbered = block.with_(src=block.src[stays], indices=places[block.indices.long()], src_original=None)
+    return _thinned(data, layer, numbered, kept)
+
+
+def _thinned(data: Data, layer: int, block: Block, kept: Bool[Tensor, "E"]) -> Block:
+    """A block of some of its edges."""
     counts = torch.cat([torch.zeros(1, dtype=torch.int64), kept.long().cumsum(0)])
     columns = block.of_edges(kept)
     block = block.with_(indptr=counts[block.indptr], indices=block.indices[kept], transposed=None, **columns)
