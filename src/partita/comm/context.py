@@ -298,6 +298,12 @@ class Context:
             raise failure
         raise unpack_error(first) from None
 
+    def gather(self, value: Any) -> list[Any]:
+        """A JSON value of every worker, by rank, outside the order of exchanges: threads that have begun an exchange
+        may wait until this is done. All workers call this from the same thread as the other methods of this class.
+        """
+        return self._control.gather(value)
+
     def agree(self, make: Callable[[], Value], source: int = 0) -> Value:
         """Let one worker do something, and give its result, or its error, to all.
 

@@ -63,7 +63,8 @@ class Pipeline:
         streams: of the device that the stages work on.
         failed: called at once, from its thread, with what a stage has raised.
         settle: called where the block ends before all is made and a stage exchanges something, with one past the last
-            step that each stage has begun; gives the largest of all workers. All workers end the block after the same
+            step that each stage has begun; gives the largest of all workers. It must not wait for its turn behind
+            exchanges of stages, which do not go on until it is done. All workers end the block after the same
             step. ``None``: whatever stages may begin by then is made.
     """
 

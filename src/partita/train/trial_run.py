@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 
 from partita import kernels
+from partita.comm.context import Context
 from partita.comm.group import Group
 from partita.core.memory import PeakMemory, keeping_freed
 from partita.core.records import Counts
@@ -80,7 +81,7 @@ def _ends(job: Job, train_phase: TrainPhase, wanted: float, warm_up: int, most: 
     # The stages are to be at work to the end, so they are told of all steps of the epoch.
     pipeline = Pipeline(
         train_phase.stages(), 0, train_phase.steps, job.config.prefetch, streams=train_phase.streams,
-        failed=job.team.context.fail, settle=lambda begun: _largest(job.team.group, begun),
+        failed=job.team.context.fail, settle=lambda begun: _largest(job.team.context, begun),
     )  # fmt: skip
     job.team.group.gather(0)
     begun, ends = time.perf_counter(), list[float]()
@@ -96,6 +97,6 @@ def _ends(job: Job, train_phase: TrainPhase, wanted: float, warm_up: int, most: 
     return ends
 
 
-def _largest(group: Group, values: list[int]) -> list[int]:
-    """Position by position the largest of all workers."""
-    return [max(each) for each in zip(*group.gather(values), strict=True)]
+def _largest(context: Context, values: list[int]) -> list[int]:
+    """Position by position the largest of all workers, some of whose stages may wait for those of others."""
+    return [max(each) for each in zip(*context.gather(values), strict=True)]
