@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -91,7 +92,9 @@ def choose(
     context.agree(planner.check)
     if mesh.size == 1:
         return _short(trial_run({"strategy": PLAIN}, TRIAL_SECONDS), made_for(store, config, mesh))
+    now = time.monotonic()
     look = trial_run({"strategy": PLAIN}, LOOK_SECONDS)
+    planner.trial_seconds = time.monotonic() - now
     if not thorough and config.epochs * look.epoch < SHORT_SECONDS:
         return _short(look, made_for(store, config, mesh))
     with keeping_freed():
@@ -106,10 +109,8 @@ def choose(
         planner.estimates = make_estimates(
             planner.dry_run, mesh, rates, links, seconds=seconds, memory=memory, precise=not thorough
         )
-        if planner.dry_run.looks_ahead and planner.plain in planner.estimates.found:
-            planner.estimates.add(planner.plain, look)  # it was as long as any trial
-        else:
-            planner.estimates.look = planner.plain, look
+        if planner.plain in planner.estimates.found:
+            planner.estimates.add(planner.plain, look)
         planner.estimates.epochs()  # raises where nothing fits
         return planner.estimates.took(planner.plain, look)
 
@@ -118,8 +119,11 @@ def choose(
     until = min(now + TRIALS_SECONDS, max(now + LEAST_TRIALS_SHARE * limit, begun + PLANNING_SHARE * limit))
     seconds = min(TRIAL_SECONDS, TRIAL_SHARE * limit)
     with progress.task("try out", total=None, unit="strategies") as task:
-        while (name := context.agree(lambda: planner.next_to_try(until))) is not None:
+        epochs = math.inf if thorough else config.epochs
+        while (name := context.agree(lambda: planner.next_to_try(until, epochs))) is not None:
+            now = time.monotonic()
             planner.add(name, trial_run({"strategy": name}, seconds))
+            planner.trial_seconds = time.monotonic() - now
             task.advance()
     allowed = config.allow == "approximate"
     isolated = (allowed or thorough) and store.shard is None  # views may need rows that a shard does not have
@@ -224,6 +228,7 @@ class _Planner:
 
     estimates: Estimates
     dry_run: DryRun
+    trial_seconds: float
 
     def __init__(
         self, store: GraphStore, config: Config, context: Context, model: Model | None, hot: list[Tensor | None]
@@ -241,6 +246,8 @@ class _Planner:
         if self._leads:
             self.estimates.add(self._strategies[name], trial)
 
-    def next_to_try(self, until: float) -> str | None:
-        found = self.estimates.next_to_try() if time.monotonic() < until else None
+    def next_to_try(self, until: float, num_epochs: float) -> str | None:
+        if time.monotonic() >= until:
+            return None
+        found = self.estimates.next_to_try(num_epochs, self.trial_seconds)
         return None if found is None else found.name

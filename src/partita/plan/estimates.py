@@ -46,6 +46,9 @@ epoch; and strategies that are followed to see which rows are kept, besides thos
 CLOSE = 1.15
 """Strategies that took no more than so many times what the best one took are tried twice."""
 
+TRIED_ERROR = 0.07
+"""What a trial is off by, so that a second one may show something else."""
+
 
 @dataclass
 class Estimates:
@@ -60,8 +63,6 @@ class Estimates:
         links: what was measured between workers.
         mesh: of any worker.
         trials: of strategies that were tried out.
-        look: a strategy and some steps of it, the first ones of these processes: what they took says something of all
-            strategies, and is not precise enough to say which is faster.
         memory: bytes that every worker may take; ``None``: any.
         notes: what is to be said of how the steps were foreseen.
     """
@@ -74,7 +75,6 @@ class Estimates:
     links: Links
     mesh: Mesh
     trials: dict[Strategy, Trial] = field(default_factory=dict)
-    look: tuple[Strategy, Trial] | None = None
     memory: int | None = None
     notes: Sequence[str] = ()
 
@@ -92,10 +92,7 @@ class Estimates:
     def _shown(self) -> list[tuple[Seconds, float, float]]:
         """Of every strategy that was tried, what was estimated of the steps that were timed, the latency in it, and
         what they took; all as if an epoch had only such steps."""
-        shown = [*self.trials.items()]
-        if self.look is not None and self.look[0] not in self.trials and self.look[0] in self.found:
-            shown.append(self.look)
-        return [(*self._as_timed(each, trial), trial.epoch) for each, trial in shown]
+        return [(*self._as_timed(each, trial), trial.epoch) for each, trial in self.trials.items()]
 
     def _as_timed(self, strategy: Strategy, trial: Trial) -> tuple[Seconds, float]:
         """Seconds of an epoch, and the latency in them, if all steps were as those that a trial has timed.
@@ -182,20 +179,31 @@ class Estimates:
         before = self.trials.get(strategy)
         self.trials[strategy] = trial if before is None else before.joined(trial)
 
-    def next_to_try(self) -> Strategy | None:
+    def next_to_try(self, num_epochs: float = math.inf, cost: float = 0.0) -> Strategy | None:
         """The one that seems to be the fastest of those not yet tried, or one that seems as fast and has a name; then
-        those that are close to the best, once more, as the machine may have been busy with something else. ``None`` if
-        none is worth it.
+        those that are close to the best, once more, as the machine may have been busy with something else.
+
+        Args:
+            num_epochs: of the run.
+            cost: seconds that a trial takes.
+
+        Returns:
+            The strategy; ``None``: none can win, or what trying it saves is less than what that takes.
         """
         epochs, error = {strategy: epoch.total for strategy, epoch in self.epochs().items()}, self.error
         tried = [strategy for strategy in epochs if strategy in self.trials]
         best = min((epochs[strategy] for strategy in tried), default=float("inf"))
         new = [strategy for strategy in epochs if strategy not in self.trials and epochs[strategy] < (1 + error) * best]
-        if new:
-            return _best_known([strategy for strategy in new if epochs[strategy] <= (1 + CLEARLY) * epochs[new[0]]])
         close = [strategy for strategy in tried if epochs[strategy] < CLOSE * best]
         again = [strategy for strategy in close if self.trials[strategy].times == 1]
-        return again[0] if len(close) > 1 and again else None
+        if new:
+            found = _best_known([strategy for strategy in new if epochs[strategy] <= (1 + CLEARLY) * epochs[new[0]]])
+        elif len(close) > 1 and again:
+            found, error = again[0], TRIED_ERROR
+        else:
+            return None
+        others = min((seconds for strategy, seconds in epochs.items() if strategy != found), default=math.inf)
+        return None if num_epochs * _saved_by_trying(epochs[found], others, error) < cost else found
 
     @cached_property
     def _distinct(self) -> list[Strategy]:
@@ -213,14 +221,13 @@ class Estimates:
         """The fastest, or one that is as fast and has a name: of those tried out, if any was.
 
         Where some were tried out, of all others the one that seems fastest is rather one whose estimate is too low, so
-        it must be ahead by what estimates are off. That does not hold for the one that was looked at anyway.
+        it must be ahead by what estimates are off.
         """
         doubt = 1 + min(self.error, ERROR) if self.trials else 1.0
-        seen = {*self.trials, *([] if self.look is None else [self.look[0]])}
-        takes = {each: epoch.total * (1.0 if each in seen else doubt) for each, epoch in epochs.items()}
+        takes = {each: epoch.total * (1.0 if each in self.trials else doubt) for each, epoch in epochs.items()}
         least = min(takes.values())
         as_fast = [each for each in sorted(takes, key=takes.__getitem__) if takes[each] <= (1 + CLEARLY) * least]
-        tried = [strategy for strategy in as_fast if self.trials and strategy in seen]
+        tried = [strategy for strategy in as_fast if strategy in self.trials]
         return _best_known(tried or as_fast)
 
     def _by_link(self, strategy: Strategy, summed: int) -> dict[str, int]:
@@ -352,6 +359,22 @@ def _best_known(as_fast: Sequence[Strategy]) -> Strategy:
     There are few with a name, so that luck decides less, and a run begins with the plain one, whatever is planned.
     """
     return min(as_fast, key=lambda strategy: (strategy.name != PLAIN, not strategy.is_named))
+
+
+def _saved_by_trying(seconds: float, others: float, error: float) -> float:
+    """Seconds of an epoch that a trial saves in the mean, as it may show that another strategy is the faster one.
+
+    Args:
+        seconds: of an epoch, as they are estimated.
+        others: of the fastest other strategy.
+        error: what the estimate is off by, as a part of it; the logarithm is taken to be normally distributed.
+    """
+    if math.isinf(others):
+        return 0.0
+    deviation = math.log1p(error)
+    behind = abs(math.log(seconds / others)) / deviation
+    density = math.exp(-(behind**2) / 2) / math.sqrt(2 * math.pi)
+    return min(seconds, others) * deviation * (density - behind * math.erfc(behind / math.sqrt(2)) / 2)
 
 
 def _rows_kept(share: WorkerEstimate) -> WorkerEstimate:

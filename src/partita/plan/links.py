@@ -32,8 +32,8 @@ REPEATS, QUICK_REPEATS = 9, 3
 STALE = timedelta(days=30)
 _AXIS_OF = {"same_host": "workers", "other_host": "hosts"}
 _COLUMNS = 64
-_PROBE_BYTES = 2**18
-"""Of a message that shows whether links still are as they were measured."""
+_PROBE_BYTES, _PROBES = 2**18, 3
+"""Of a message that shows whether links still are as they were measured; and how often that is looked at, at most."""
 
 
 @dataclass(frozen=True)
@@ -237,9 +237,10 @@ def links_hold(context: Context, links: Links, times: float) -> bool:
             continue
         if link not in links.send:
             return False
-        found, _ = _taken(context.group(), _sender(group)(_PROBE_BYTES), QUICK_REPEATS)
-        was = links.seconds_to_send(link, _PROBE_BYTES)
-        if not was / times < found < was * times:
+        was, work = links.seconds_to_send(link, _PROBE_BYTES), _sender(group)(_PROBE_BYTES)
+        # Where there are more workers than cores, one message now and then takes several times as long as others.
+        probes = (_taken(context.group(), work, QUICK_REPEATS)[0] for _ in range(_PROBES))
+        if not any(was / times < found < was * times for found in probes):
             return False
     return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -37,7 +36,7 @@ from partita.parallel.block_worker import BlockWork, BlockWorker
 from partita.parallel.inputs import Tiered
 from partita.parallel.placements.data import Data
 from partita.parallel.typed_inputs import TypedInputs
-from partita.plan.processors import share_of_processor, watched
+from partita.plan.processors import lasting, share_of_processor, watched
 from partita.plan.rates import PerBlock, PerRow, Rates
 from partita.plan.ways import Ways, measure_ways
 from partita.setup.ages import attach_times
@@ -58,8 +57,9 @@ MOST_REPEATS, ENOUGH_SECONDS = 5, 0.06
 """What is quick is measured more often: so often, or for so long."""
 STEPS = 2
 """Steps whose blocks are computed; of the first one also those of some parts of a share."""
-PARTS, FEW = (1, 2), 16
-"""Of a share of the first step: one over each; and of the last blocks that are computed, which tell what is fixed."""
+PARTS, BRIEF_PARTS, FEW = (1, 2), (2, 4), 16
+"""Of a share of the first step: one over each, and over each where little is measured; and of the last blocks that are
+computed, which tell what is fixed."""
 KEPT = 4
 """One in so many edges, or sources, of blocks that are computed with fewer of these."""
 HANDLED_IDS, HANDLED_ROWS, HANDLED_WIDTH, MOVED_ROWS = 1 << 16, 1 << 14, 128, 1 << 16
@@ -79,9 +79,9 @@ def measure_rates(
         store: a whole graph store; of an untyped graph also the shard of this host, with all edges.
         config: the settings of a run.
         model: a user's own; ``None``: the one that the settings name.
-        brief: of the blocks of one step only, and everything once.
+        brief: of the blocks of half a share of one step only, and everything once.
     """
-    bench = _Bench(context, config, store, model, 1 if brief else STEPS, 1 if brief else REPEATS)
+    bench = _Bench(context, config, store, model, brief=brief)
     with limited(1):  # as samplers and loaders work
         works, sampled_edge = bench.works()
         read, handled_id, of_files = bench.read_rows(), bench.handled_id(), bench.file_byte(store)
@@ -115,11 +115,11 @@ class _Bench:
     """What is measured on one worker. All workers call all methods, in the same order."""
 
     def __init__(
-        self, context: Context, config: Config, store: GraphStore, model: Model | None, steps: int, repeats: int
+        self, context: Context, config: Config, store: GraphStore, model: Model | None, *, brief: bool
     ) -> None:
-        self._steps, self._repeats = steps, repeats
+        self._steps, self._parts, self._repeats = (1, BRIEF_PARTS, 1) if brief else (STEPS, PARTS, REPEATS)
         self._config, self._mesh, self._group = config, context.mesh, context.group()
-        self._num_nodes = store.num_nodes
+        self._num_nodes, self._share = store.num_nodes, share_of_processor(self._group)
         self._dtype = DTYPES[config.precision]
         typed = open_columns(store, store.schema, config) if is_encoded(store, config) else None
         task = make_task(config, store)
@@ -156,7 +156,7 @@ class _Bench:
         last; seconds for a drawn edge."""
         works, per_edge = [], []
         steps = range(1, min(self._steps, self._order.num_steps))
-        for step, part in (*((0, part) for part in PARTS), *((step, 1) for step in steps), (0, FEW)):
+        for step, part in (*((0, part) for part in self._parts), *((step, 1) for step in steps), (0, FEW)):
             key = key_of(self._task, self._order, StepKey(self._config.seed, 0, step))
             batch = self._order.batch(0, step)
             share, found = batch[self._mesh.rank :: part * self._mesh.size], list[BlockWork]()
@@ -165,12 +165,14 @@ class _Bench:
             else:
                 times = self._times.of(share)
                 key, requests = replace(key, times=times), self._times.requests(share, times)
-            begun = self._begin()
-            for layer in range(self._config.layers, 0, -1):
-                work, requests = self._data.expand(layer, requests, key)
-                found.insert(0, work)
-            self._given(found[0])
-            seconds = time.perf_counter() - begun
+
+            def draw(requests: Tensor = requests, key: StepKey = key, found: list[BlockWork] = found) -> None:
+                for layer in range(self._config.layers, 0, -1):
+                    work, requests = self._data.expand(layer, requests, key)
+                    found.insert(0, work)
+                self._given(found[0])
+
+            seconds = self._seconds(draw)
             per_edge.append(seconds / max(1, sum(work.num_edges for work in found)))
             works.append(found)
         return works, statistics.median(per_edge[:-1])
@@ -232,22 +234,24 @@ class _Bench:
     def together(self, works: list[list[BlockWork]], stages: Sequence[PerBlock], encoding: Sequence[float]) -> float:
         """What steps through all layers take, beside the sum of the layers; the median."""
         found, took, composes = list[float](), list[float](), self._composes
-        whole = works[: -1 : 1 if self._steps > 1 else len(PARTS)]
+        whole = works[: -1 : 1 if self._steps > 1 else len(self._parts)]
         for of_step in (works[0], *itertools.islice(itertools.cycle(whole), max(len(whole), MOST_REPEATS))):
             if len(found) > len(whole) and not any(self._group.gather(_may_be_luck(took[1:]))):
                 break
             nodes, given = self._given(of_step[0])
             rows = self._rows(of_step[0], nodes, in_place=self._in_place)
-            begun = self._begin()
-            h: Any = rows
-            with precision(self._config, torch.device("cpu")):
-                if isinstance(rows, RowsByType):
-                    h = self._encoder.over(rows) if composes else self._encoder(rows)
-                h = given(h)
-                for layer, work in enumerate(of_step, start=1):
-                    h = self._data.forward(layer, work, h)
-            h.sum().backward()
-            took.append(seconds := time.perf_counter() - begun)
+
+            def compute(rows: Any = rows, given: Any = given, of_step: list[BlockWork] = of_step) -> None:
+                h = rows
+                with precision(self._config, torch.device("cpu")):
+                    if isinstance(rows, RowsByType):
+                        h = self._encoder.over(rows) if composes else self._encoder(rows)
+                    h = given(h)
+                    for layer, work in enumerate(of_step, start=1):
+                        h = self._data.forward(layer, work, h)
+                h.sum().backward()
+
+            took.append(seconds := self._seconds(compute))
             alone = sum(stage.of(self._size(work.block)) for stage, work in zip(stages, of_step, strict=True))
             if isinstance(rows, RowsByType) and not composes:
                 alone += sum(each * len(at) for each, at in zip(encoding, rows.at, strict=True))
@@ -399,7 +403,6 @@ class _Bench:
         hosts = [rows] if isinstance(rows, HostRows) else [each for each in rows.columns if each is not None]
         files = [file for host in hosts for file in host.files() if file.num_rows and file.width]
         generator, costs = np.random.default_rng(self._mesh.rank), list[int]()
-        share = share_of_processor(self._group)
 
         def read() -> None:
             costs.append(0)
@@ -409,11 +412,11 @@ class _Bench:
                 file.read(wanted, np.empty((len(wanted), file.width), np.uint8), np.arange(len(wanted)))
                 costs[-1] += read_cost(file, wanted)
 
-        self._begin()
+        self._group.gather(0)
         found = [watched(read) for _ in range(1 + self._repeats)]  # the first one warms up
         seconds, busy = (statistics.median(each) for each in zip(*found[1:], strict=True))
         cost = max(1.0, statistics.median(costs[1:]))
-        return seconds / cost, max(0.0, seconds - busy / share) / cost
+        return seconds / cost, max(0.0, seconds - busy / self._share) / cost
 
     def handled_id(self) -> float:
         """Seconds for an id, of some that are anywhere: sorted by owner, and the distinct ones found."""
@@ -463,19 +466,18 @@ class _Bench:
             first: the same, done instead the first time, which warms up; ``None``: ``work``.
             warm: the first time counts as well where it takes long.
         """
-        found, begun = list[float](), self._begin()
+        found = list[float]()
+        self._group.gather(0)
         while len(found) <= self._repeats or _may_be_luck(found[1:]):
-            (first or work)() if not found else work()
-            now = time.perf_counter()
-            found.append(now - begun)
-            begun = now
+            found.append(lasting(*watched(work if found or first is None else first), self._share))
             if found[0] > LONG_SECONDS and (warm or len(found) > 1):
                 return found[-1]
         return statistics.median(found[1:])
 
-    def _begin(self) -> float:
+    def _seconds(self, work: Callable[[], object]) -> float:
+        """What something takes that all workers begin at the same time."""
         self._group.gather(0)
-        return time.perf_counter()
+        return lasting(*watched(work), self._share)
 
 
 class _AnyRows:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from partita.comm.group import Group
 
 _COMPUTED_SECONDS = 0.1
+_WHOLE = 0.9
+"""A worker with at least this share of a processor has one of its own."""
 
 
 def share_of_processor(everybody: Group) -> float:
@@ -25,6 +27,20 @@ def share_of_processor(everybody: Group) -> float:
 
     took, busy = watched(compute)
     return min(1.0, statistics.fmean(everybody.gather(busy / took)))
+
+
+def lasting(took: float, busy: float, share: float) -> float:
+    """Seconds that work takes while all workers are at work.
+
+    Where these have to share processors, what it took here is a matter of chance: it depends on whether the others were
+    at work at that moment. How long it has kept a processor busy does not.
+
+    Args:
+        took: seconds that it took.
+        busy: of a processor.
+        share: see :func:`share_of_processor`.
+    """
+    return took if share >= _WHOLE else busy / share
 
 
 def watched(work: Callable[[], object]) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from made_up_machine import SETTINGS, Machine, best, planned
@@ -20,6 +21,7 @@ from partita.parallel.seed_split import share_of
 from partita.parallel.strategies import build_engine, parse_strategy
 from partita.plan.candidates import candidates
 from partita.plan.dryrun import DryRun
+from partita.plan.estimates import _saved_by_trying
 from partita.plan.explain import why
 from partita.plan.trials import Trial
 from partita.sample.seeds import SeedOrder
@@ -332,24 +334,38 @@ def test_what_was_not_tried_must_be_ahead_by_what_estimates_are_off(store, monke
         monkeypatch.setattr(type(plan), "epochs", lambda _, found=found: found)
         monkeypatch.setattr(type(plan), "error", 0.25)
         assert plan.plan({}).best.name == taken
-        plan.look = other, Trial(4, plan.steps, 0.0, 1.0 / plan.steps)
-        assert plan.plan({}).best.name == "dnp"  # no winner among many
-        plan.look = None
 
 
-def test_a_look_says_something_of_all_strategies_but_is_no_trial(store):
+def test_a_trial_of_the_plain_strategy_says_something_of_all_others(store):
     plan = planned(store, Machine())
     plain, other = parse_strategy("gdp", 2), parse_strategy("dnp", 2)
     before = plan.epochs()
-    plan.look = plain, Trial(4, plan.steps, 0.0, 3 * before[plain].total / plan.steps)
+    plan.add(plain, Trial(4, plan.steps, 0.0, 3 * before[plain].total / plan.steps))
     after = plan.epochs()
-    assert after[plain].total == pytest.approx(3 * before[plain].total, rel=0.1)
+    assert after[plain].total == pytest.approx(3 * before[plain].total)
     assert after[other].total == pytest.approx(before[other].total + 2 * before[plain].total, rel=0.1)
-    assert plan.next_to_try() is not None
-    assert plan.plan({}).best.tried_steps == 0
-    plan.add(plain, Trial(20, plan.steps, 0.0, before[plain].total / plan.steps))
-    assert plan.epochs()[plain].total == pytest.approx(before[plain].total)
-    assert plan.epochs()[other].total == pytest.approx(before[other].total)
+
+
+@pytest.mark.parametrize(("epochs", "trial", "wanted"), [(20, 0.5, "dnp"), (20, 2.5, None), (200, 2.5, "dnp")])
+def test_a_trial_begins_where_it_saves_more_than_it_takes(store, monkeypatch, epochs, trial, wanted):
+    """One of two that seem as fast, off by a quarter at most times, is 9 % slower in the mean than the better one."""
+    plan = planned(store, Machine())
+    plain, other = parse_strategy("gdp", 2), parse_strategy("dnp", 2)
+    plan.trials[plain] = Trial(4, plan.steps, 0.0, 1.0 / plan.steps)
+    found = {plain: Seconds(compute=1.0), other: Seconds(compute=1.0)}
+    monkeypatch.setattr(type(plan), "epochs", lambda _: found)
+    monkeypatch.setattr(type(plan), "error", 0.25)
+    tried = plan.next_to_try(epochs, trial)
+    assert (None if tried is None else tried.name) == wanted
+
+
+@pytest.mark.parametrize("seconds", [0.8, 1.0, 1.3])
+@pytest.mark.parametrize("error", [0.07, 0.5])
+def test_what_a_trial_saves_is_the_mean_over_what_it_may_show(seconds, error):
+    shown = seconds * np.exp(np.random.default_rng(0).normal(0.0, np.log1p(error), 1_000_000))
+    # Without it the one that seems faster is taken.
+    saved = np.log((shown if seconds < 1 else 1.0) / np.minimum(shown, 1.0)).mean()
+    assert _saved_by_trying(seconds, 1.0, error) == pytest.approx(min(seconds, 1.0) * saved, rel=0.05, abs=1e-5)
 
 
 def test_before_a_run_only_what_may_win_is_sampled_for_long(tmp_path, store):

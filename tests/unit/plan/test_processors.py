@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from partita.comm.group import Group
-from partita.plan.processors import share_of_processor, watched
+from partita.plan.processors import lasting, share_of_processor, watched
 
 
 def test_who_sleeps_leaves_the_processor_to_others():
@@ -28,3 +30,12 @@ def test_who_computes_does_not():
 
 def test_a_worker_has_a_share_of_a_processor():
     assert 0 < share_of_processor(Group.alone()) <= 1
+
+
+@pytest.mark.parametrize("took", [0.04, 0.07, 0.3])
+def test_what_workers_take_who_share_processors_does_not_depend_on_who_was_at_work(took):
+    assert lasting(took, 0.04, 0.5) == pytest.approx(0.08)
+
+
+def test_what_a_worker_takes_with_a_processor_of_its_own_is_what_passes():
+    assert lasting(0.07, 0.04, 0.97) == 0.07
