@@ -1,3 +1,4 @@
+from partita.kernels.compile import compilations as compilations
 from partita.kernels.dispatch import load as load
 from partita.kernels.dispatch import use as use
 from partita.kernels.dispatch import will_compile as will_compile

@@ -8,6 +8,7 @@ from typing import Any
 
 try:
     from numba import njit
+    from numba.core import event
 
     from partita.kernels.intrinsics import prefetch
 except ImportError:  # numba has no wheel for this Python yet
@@ -23,7 +24,30 @@ COMPILES = njit is not None
 AHEAD = 16
 """How many edges ahead loops over edges should :func:`prefetch` what they will look up by node id."""
 
-__all__ = ["AHEAD", "COMPILES", "compiled", "prefetch"]
+__all__ = ["AHEAD", "COMPILES", "compilations", "compiled", "prefetch"]
+
+
+def compilations() -> int:
+    """How many functions this process has compiled so far, other than those that were found on disk."""
+    return 0 if _WATCH is None else _WATCH.count
+
+
+def _watch() -> Any:
+    class Watch(event.Listener):  # type: ignore[misc]
+        count = 0
+
+        def on_start(self, event: Any) -> None:
+            self.count += 1
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    watch = Watch()
+    event.register("numba:compile", watch)
+    return watch
+
+
+_WATCH = _watch() if COMPILES else None
 
 
 def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:

@@ -59,12 +59,17 @@ def _timed(job: Job, wanted: float) -> tuple[Group, int, int, int, float, float]
         with job.team.sending_for("start"):
             job.views.start()
         train_phase = job.views.enter(next(iter(job.views.phases(state))), state)
-        # Of workers who know so many batches ahead that few steps are like others, all steps are timed.
+        # Of workers who know so many batches ahead that few steps are like others, all steps are timed: the last steps
+        # of an epoch take less, as no more batches are made.
         ahead = max(job.team.group.gather(train_phase.engine.inputs.look_ahead))
         warm_up = WARM_UP + ahead
-        if ahead and train_phase.steps <= warm_up + LEAST:
+        if ahead and train_phase.steps <= 2 * warm_up:
             warm_up = 0
+        before = kernels.compilations()
         ends, epoch_steps = _ends(job, train_phase, wanted, warm_up), job.views.steps(state)
+        # That is done once on a machine, and what other threads made meanwhile was there when steps were timed.
+        if max(job.team.group.gather(kernels.compilations() - before)):
+            ends = _ends(job, train_phase, wanted, warm_up)
         first = min(warm_up, len(ends) - 1)
         step = (ends[-1] - (ends[first - 1] if first else 0.0)) / (len(ends) - first)
         # What an epoch takes more than its steps do is what the first one took more, until the stages were at work.
