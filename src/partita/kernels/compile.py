@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not on this system
+    fcntl = None  # type: ignore[assignment]
 
 try:
     from numba import njit
     from numba.core import event
+    from numba.core.caching import FunctionCache
 
     from partita.kernels.intrinsics import prefetch
 except ImportError:  # numba has no wheel for this Python yet
     njit = None
+    FunctionCache = object
 
     def prefetch(array: Any, offset: int) -> None:
         """Nothing, where nothing is compiled."""
@@ -50,6 +59,34 @@ def _watch() -> Any:
 _WATCH = _watch() if COMPILES else None
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from this block, where the file system has locks."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = (folder / ".lock").open("ab")
+    except OSError:  # nothing can be kept there
+        yield
+        return
+    with lock:
+        if fcntl is not None:
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """Numba's own, for several processes: two that compiled a function for different arguments at the same time took
+    the same file for it, and from then on calls for the one found what was compiled for the other.
+    """
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled for some arguments."""
+        with _alone(Path(self.cache_path)):
+            super().save_overload(sig, data)
+
+
 def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
     """A function of numbers and numpy arrays, compiled at its first call and kept on disk; runs without the GIL.
 
@@ -59,4 +96,6 @@ def compiled(loops: Callable[..., Any]) -> Callable[..., Any]:
     if not COMPILES:
         loops.py_func = loops  # type: ignore[attr-defined]
         return loops
-    return njit(cache=True, nogil=True)(loops)  # type: ignore[no-any-return]
+    found = njit(nogil=True)(loops)
+    found._cache = _Cache(loops)
+    return found  # type: ignore[no-any-return]
